@@ -1,0 +1,153 @@
+//! What a table means: from the schema to the model, or every finding.
+
+mod entries;
+mod oracles;
+mod rows;
+mod transports;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::diagnostic::{Code, Diagnostic, suggest};
+use crate::model;
+use crate::model::words::Device;
+use crate::read::Named;
+use crate::schema;
+use crate::source::{At, Span};
+
+/// The version of the schema that this generator reads.
+pub(crate) const SCHEMA: usize = 1;
+
+/// The model of `table`, or what is in the way. Findings are added to `findings`; a model is
+/// returned if none of them is an error.
+pub(crate) fn check(table: &schema::Table, findings: &mut Vec<Diagnostic>) -> Option<model::Table> {
+    if table.schema.value != SCHEMA {
+        let message = format!("this generator reads schema {SCHEMA}, not {}", table.schema.value);
+        findings.push(
+            Diagnostic::new(Code::E0108, table.schema.span.clone(), message)
+                .help("use the generator that the table was written for, or bring the table up to date"),
+        );
+    }
+    let mut checker = Checker { findings, entries: Entries::default() };
+    checker.names(table);
+    checker.entries(table);
+    let backends: Vec<_> = checker.rows(&table.backend).into_iter().map(Arc::new).collect();
+    let transports = checker.transports(&table.transport);
+    let oracles = checker.oracles(&table.oracle, &backends);
+    checker.unreachable_rows(table);
+    let Checker { findings, entries } = checker;
+    let stops = findings.iter().any(|finding| finding.severity() == crate::diagnostic::Severity::Error);
+    (!stops).then(|| model::Table {
+        layouts: entries.layouts.into_values().collect(),
+        payloads: entries.payloads.into_values().collect(),
+        orders: entries.orders.into_values().collect(),
+        formats: entries.formats.into_values().collect(),
+        backends,
+        transports,
+        oracles,
+    })
+}
+
+/// Collects findings while it goes.
+struct Checker<'a> {
+    findings: &'a mut Vec<Diagnostic>,
+    entries: Entries,
+}
+
+/// The entries that rows refer to, those without findings.
+#[derive(Default)]
+struct Entries {
+    layouts: BTreeMap<String, Arc<model::Layout>>,
+    payloads: BTreeMap<String, Arc<model::Payload>>,
+    orders: BTreeMap<String, Arc<model::Order>>,
+    formats: BTreeMap<String, Arc<model::Format>>,
+    devices: BTreeMap<String, Vec<Device>>,
+    /// Names that stand in the table, entries with findings included: a row that refers to a broken
+    /// entry is not told that there is none.
+    written: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Checker<'_> {
+    fn error(&mut self, code: Code, span: &Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Diagnostic::new(code, span.clone(), message))
+    }
+
+    fn push(&mut self, finding: Diagnostic) -> &mut Diagnostic {
+        self.findings.push(finding);
+        self.findings.last_mut().expect("one was pushed")
+    }
+
+    /// The entry called `name`, or the finding that there is none.
+    fn lookup<T: Clone>(
+        &mut self,
+        kind: &'static str,
+        name: &schema::Name,
+        map: fn(&Entries) -> &BTreeMap<String, T>,
+    ) -> Option<T> {
+        if let Some(entry) = map(&self.entries).get(&name.value) {
+            return Some(entry.clone());
+        }
+        let written = self.entries.written.get(kind).cloned().unwrap_or_default();
+        if !written.contains(&name.value) {
+            let message = format!("there is no {kind} `{}`", name.value);
+            let help = suggest(&name.value, written.iter().map(String::as_str));
+            self.push(Diagnostic::new(Code::E0301, name.span.clone(), message).help(help));
+        }
+        None
+    }
+
+    fn layout(&mut self, name: &schema::Name) -> Option<Arc<model::Layout>> {
+        self.lookup("layout", name, |entries| &entries.layouts)
+    }
+
+    fn format(&mut self, name: &schema::Name) -> Option<Arc<model::Format>> {
+        self.lookup("format", name, |entries| &entries.formats)
+    }
+
+    fn devices(&mut self, devices: &schema::Devices) -> Option<Vec<Device>> {
+        match devices {
+            schema::Devices::List(list) => Some(list.iter().map(|device| device.value).collect()),
+            schema::Devices::Group(name) => self.lookup("devices group", name, |entries| &entries.devices),
+        }
+    }
+
+    /// Every name can be a Rust module, and no two are one type.
+    fn names(&mut self, table: &schema::Table) {
+        // Layouts, formats and rows become types of one module tree; the rest only statics.
+        self.names_of("layout", &table.layout);
+        self.names_of("payload", &table.payload);
+        self.names_of("order", &table.order);
+        self.names_of("devices group", &table.devices);
+        self.names_of("format", &table.format);
+        self.names_of("backend", &table.backend);
+        self.names_of("transport", &table.transport);
+        self.names_of("oracle", &table.oracle);
+    }
+
+    fn names_of<T>(&mut self, kind: &'static str, entries: &Named<T>) {
+        let mut types: BTreeMap<String, &At<String>> = BTreeMap::new();
+        for (name, _) in &entries.0 {
+            if !model::names::is_name(&name.value) {
+                self.push(
+                    Diagnostic::new(Code::E0107, name.span.clone(), format!("`{}` cannot name a {kind}", name.value))
+                        .help("names become Rust modules and types: lower case letters, digits and single `_`, \
+                               a letter first, no keyword"),
+                );
+            } else if let Some(other) = types.insert(model::names::type_name(&name.value), name) {
+                let message = format!("`{}` and `{}` would be one type", name.value, other.value);
+                self.push(
+                    Diagnostic::new(Code::E0107, name.span.clone(), message)
+                        .and(other.span.clone(), "the other")
+                        .help("rename one of them"),
+                );
+            }
+        }
+        self.entries.written.insert(kind, entries.names().map(str::to_owned).collect());
+    }
+}
+
+/// Facts as the model has them.
+fn facts(facts: Option<&Vec<schema::Fact>>) -> Vec<model::Fact> {
+    let facts = facts.map(Vec::as_slice).unwrap_or_default();
+    facts.iter().map(|fact| model::Fact { from: fact.from.clone(), at: fact.at.clone(), how: fact.how }).collect()
+}

@@ -1,0 +1,263 @@
+//! Layouts, payloads, orders, device groups and formats.
+
+use std::sync::Arc;
+
+use super::Checker;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::model::digits::{Axis, Digit, Flaw, Number};
+use crate::model::words::{ElementType, ScaleType, Word};
+use crate::model::{BlockScale, Fit, Format, Layout, Multiples, Order, Payload};
+use crate::schema;
+use crate::source::At;
+
+impl Checker<'_> {
+    pub(super) fn entries(&mut self, table: &schema::Table) {
+        for (name, devices) in &table.devices.0 {
+            let devices = devices.iter().map(|device| device.value).collect();
+            self.entries.devices.insert(name.value.clone(), devices);
+        }
+        for (name, layout) in &table.layout.0 {
+            if let Some(layout) = self.check_layout(name, layout, table) {
+                self.entries.layouts.insert(name.value.clone(), Arc::new(layout));
+            }
+        }
+        for (name, payload) in &table.payload.0 {
+            if let Some(payload) = self.check_payload(name, payload) {
+                self.entries.payloads.insert(name.value.clone(), Arc::new(payload));
+            }
+        }
+        for (name, order) in &table.order.0 {
+            if let Some(order) = self.check_order(name, order) {
+                self.entries.orders.insert(name.value.clone(), Arc::new(order));
+            }
+        }
+        for (name, format) in &table.format.0 {
+            if let Some(format) = self.check_format(name, format) {
+                self.entries.formats.insert(name.value.clone(), Arc::new(format));
+            }
+        }
+    }
+
+    fn check_layout(&mut self, name: &At<String>, layout: &schema::Layout, table: &schema::Table) -> Option<Layout> {
+        let number = self.number(&layout.digits, &[Axis::Row, Axis::Col]);
+        let fit = self.fit(layout.pad.as_ref(), layout.divides.as_ref());
+        if layout.scale.value.is_empty() {
+            self.error(Code::E0103, &layout.scale.span, format!("the layout `{}` holds no scale type", name.value));
+        }
+        let (number, fit) = (number?, fit?);
+        self.multiples(&number, fit, &layout.digits, layout.pad.as_ref().or(layout.divides.as_ref()));
+        let scales = layout.scale.value.iter().map(|scale| scale.value).collect();
+        let layout = Layout {
+            name: name.value.clone(),
+            number,
+            fit,
+            scales,
+            aliases: layout.aliases.clone().unwrap_or_default(),
+        };
+        let same = |other: &&Arc<Layout>| other.number == layout.number && other.fit == layout.fit;
+        if let Some(other) = self.entries.layouts.values().find(same).cloned() {
+            let other_span = table.layout.0.iter().find(|(key, _)| key.value == other.name).map(|(key, _)| key.span.clone());
+            let message = format!("the layouts `{}` and `{}` are one: same digits, same padding", other.name, name.value);
+            self.push(
+                Diagnostic::new(Code::E0207, name.span.clone(), message)
+                    .and(other_span.unwrap_or_default(), "the other")
+                    .help(format!("keep one, and add the other name to its `aliases`, or its scale types to its `scale` list")),
+            );
+            return None;
+        }
+        Some(layout)
+    }
+
+    fn check_payload(&mut self, name: &At<String>, payload: &schema::Payload) -> Option<Payload> {
+        let number = self.number(&payload.digits, &[Axis::Row, Axis::Col]);
+        let fit = self.fit(payload.pad.as_ref(), payload.divides.as_ref());
+        let (number, fit) = (number?, fit?);
+        self.multiples(&number, fit, &payload.digits, payload.pad.as_ref().or(payload.divides.as_ref()));
+        Some(Payload { name: name.value.clone(), number, fit })
+    }
+
+    fn check_order(&mut self, name: &At<String>, order: &schema::Order) -> Option<Order> {
+        let gated = order.first.is_some();
+        let axes: &[Axis] = if gated { &[Axis::Row, Axis::Half] } else { &[Axis::Row] };
+        let names_half = order.digits.value.iter().any(|digit| digit.value.starts_with("half"));
+        if names_half && !gated {
+            self.push(
+                Diagnostic::new(Code::E0208, name.span.clone(), format!("the order `{}` does not say which half is 0", name.value))
+                    .and(order.digits.span.clone(), "has a `half` digit")
+                    .help("add `first = \"gate\"` or `first = \"up\"`"),
+            );
+            return None;
+        }
+        let number = self.number(&order.digits, axes);
+        let fit = self.fit(None, order.divides.as_ref());
+        if let Some(col) = order.divides.as_ref().and_then(|divides| divides.value.col.as_ref()) {
+            self.error(Code::E0102, &col.span, "an order has no columns");
+        }
+        let (number, fit) = (number?, fit?);
+        self.multiples(&number, fit, &order.digits, order.divides.as_ref());
+        Some(Order {
+            name: name.value.clone(),
+            multiple: number.multiple(Axis::Row).max(fit.multiples().row),
+            number,
+            first: order.first.as_ref().map(|first| first.value),
+        })
+    }
+
+    fn check_format(&mut self, name: &At<String>, format: &schema::Format) -> Option<Format> {
+        let block = format.scale.as_ref().and_then(|scale| scale.block.as_ref());
+        let global = format.scale.as_ref().and_then(|scale| scale.global.as_ref());
+        let element = format.element.value;
+        let wide = matches!(element, ElementType::Bf16 | ElementType::F16 | ElementType::F32);
+        if let (true, Some(scale)) = (wide, &format.scale) {
+            self.push(
+                Diagnostic::new(Code::E0303, scale.span.clone(), format!("`{}` elements take no scales", element.name()))
+                    .and(format.element.span.clone(), "the element type"),
+            );
+            return None;
+        }
+        if !wide && block.is_none() {
+            let message = format!("`{}` elements need a block scale", element.name());
+            self.push(
+                Diagnostic::new(Code::E0303, format.element.span.clone(), message)
+                    .help("add `scale.block = { dtype = \"e8m0\", rows = 1, cols = 32 }`, or what it is here"),
+            );
+            return None;
+        }
+        let block = block.map(|block| BlockScale {
+            scale: block.value.dtype.value,
+            rows: block.value.rows.value,
+            cols: block.value.cols.value,
+        });
+        let odd = block.filter(|block| element == ElementType::E2m1 && !block.cols.is_multiple_of(2));
+        if odd.is_some() {
+            self.error(Code::E0303, &format.element.span, "a block of `e2m1` has to be whole bytes: `cols` even");
+            return None;
+        }
+        let global: Option<ScaleType> = global.map(|global| global.value.dtype.value);
+        Some(Format { name: name.value.clone(), element, block, global })
+    }
+
+    /// The number that a digit list stands for.
+    fn number(&mut self, digits: &At<Vec<At<String>>>, axes: &[Axis]) -> Option<Number> {
+        let mut parsed = Vec::new();
+        for digit in &digits.value {
+            match Digit::parse(&digit.value) {
+                Ok(digit) => parsed.push(digit),
+                Err(problem) => {
+                    let message = format!("`{}` is no digit: {problem}", digit.value);
+                    self.push(
+                        Diagnostic::new(Code::E0201, digit.span.clone(), message)
+                            .help("a digit is `axis`, `axis/n`, `axis%r` or `axis/n%r`, read as (axis / n) % r"),
+                    );
+                }
+            }
+        }
+        if parsed.len() != digits.value.len() {
+            return None;
+        }
+        match Number::new(parsed.clone(), axes) {
+            Ok(number) => Some(number),
+            Err(flaws) => {
+                for flaw in flaws {
+                    self.findings.push(describe(&flaw, digits, &parsed, axes));
+                }
+                None
+            }
+        }
+    }
+
+    fn fit(&mut self, pad: Option<&At<schema::RowCol>>, divides: Option<&At<schema::RowCol>>) -> Option<Fit> {
+        let multiples = |at: &At<schema::RowCol>| Multiples {
+            row: at.value.row.as_ref().map_or(1, |row| row.value),
+            col: at.value.col.as_ref().map_or(1, |col| col.value),
+        };
+        match (pad, divides) {
+            (Some(pad), None) => Some(Fit::Pad(multiples(pad))),
+            (None, Some(divides)) => Some(Fit::Divide(multiples(divides))),
+            (None, None) => Some(Fit::Pad(Multiples { row: 1, col: 1 })),
+            (Some(pad), Some(divides)) => {
+                self.push(
+                    Diagnostic::new(Code::E0206, divides.span.clone(), "a size is padded or refused, not both")
+                        .and(pad.span.clone(), "padded here")
+                        .help("keep `pad` if the size is rounded up, `divides` if what does not divide is refused"),
+                );
+                None
+            }
+        }
+    }
+
+    /// `pad` and `divides` leave no digit torn.
+    fn multiples(
+        &mut self,
+        number: &Number,
+        fit: Fit,
+        digits: &At<Vec<At<String>>>,
+        written: Option<&At<schema::RowCol>>,
+    ) {
+        let has = fit.multiples();
+        for (axis, has) in [(Axis::Row, has.row), (Axis::Col, has.col)] {
+            let needs = number.multiple(axis);
+            if !has.is_multiple_of(needs) {
+                let place = written.map_or(&digits.span, |written| &written.span).clone();
+                let message = format!(
+                    "the digits need {} to be a multiple of {needs}, and it is only made one of {has}",
+                    axis.name()
+                );
+                let torn = number.digits().iter().position(|digit| digit.axis == axis && digit.divisor == needs);
+                let torn = torn.map_or(digits.span.clone(), |torn| digits.value[torn].span.clone());
+                self.push(
+                    Diagnostic::new(Code::E0205, place, message)
+                        .and(torn, format!("divides by {needs}"))
+                        .help(format!("write `pad = {{ {0} = {needs} }}` or `divides = {{ {0} = {needs} }}`", axis.name())),
+                );
+            }
+        }
+    }
+}
+
+fn describe(flaw: &Flaw, digits: &At<Vec<At<String>>>, parsed: &[Digit], axes: &[Axis]) -> Diagnostic {
+    let place = |index: usize| digits.value[index].span.clone();
+    match flaw {
+        Flaw::Foreign(index) => {
+            let axis = parsed[*index].axis.name();
+            let known: Vec<_> = axes.iter().map(|axis| format!("`{}`", axis.name())).collect();
+            Diagnostic::new(Code::E0204, place(*index), format!("the axis `{axis}` has no place here"))
+                .help(format!("the axes here are {}", known.join(" and ")))
+        }
+        Flaw::Missing(axis) => {
+            let message = format!("no digit is taken from `{}`", axis.name());
+            Diagnostic::new(Code::E0204, digits.span.clone(), message)
+                .help(format!("add a digit of `{}`: without it two places are one", axis.name()))
+        }
+        Flaw::Start(index) => {
+            let digit = parsed[*index];
+            let message = format!("the smallest digit of `{}` has to divide by 1", digit.axis.name());
+            Diagnostic::new(Code::E0202, place(*index), message)
+                .label(format!("divides by {}", digit.divisor))
+                .help(format!("add `{}%{}`: without it {} places are one", digit.axis.name(), digit.divisor, digit.divisor))
+        }
+        Flaw::Chain { digit, after, wanted } => {
+            let axis = parsed[*digit].axis.name();
+            let finding = Diagnostic::new(
+                Code::E0202,
+                place(*digit),
+                format!("`{}` does not go on where `{}` ends", parsed[*digit], parsed[*after]),
+            );
+            match wanted {
+                Some(wanted) => finding
+                    .and(place(*after), format!("ends at {wanted}"))
+                    .help(format!("the next digit of `{axis}` divides by {wanted}: each digit's n times its r is the next one's n")),
+                None => finding
+                    .and(place(*after), "has no `%`, so it is the axis' last")
+                    .help(format!("only the digit of `{axis}` with the largest divisor goes without `%`")),
+            }
+        }
+        Flaw::Closed(index) => {
+            let digit = parsed[*index];
+            let message = format!("the largest digit of `{}` has a `%`", digit.axis.name());
+            let open = Digit { radix: None, ..digit };
+            Diagnostic::new(Code::E0203, place(*index), message)
+                .help(format!("write `{open}`: what is beyond it would have no place"))
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Rows: the type, the contract, what it accepts, the config constructor and the tests.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+
+use super::layouts::{order_ident, payload_ident};
+use super::{Module, count, ident, imports, option, static_ident, type_ident, variant};
+use crate::model::words::{Activation, QuantizeAt, Word};
+use crate::model::{
+    Backend, Delivery, Experts, Format, Grouping, Input, Kernel, Known, Layout, Scales, Table, Weight,
+};
+
+pub(super) fn module(table: &Table) -> Module {
+    let rows: Vec<_> = table.backends.iter().map(|row| ident(&row.name)).collect();
+    let types = table.backends.iter().map(|row| type_ident(&row.name));
+    let items = quote! {
+        #(pub use #rows::#types;)*
+
+        /// Every row's contract, sorted by name.
+        pub static CONTRACTS: &[&::scalewright::backend::Contract] = &[#(&#rows::CONTRACT),*];
+    };
+    Module {
+        name: "backends".to_owned(),
+        doc: "The rows of the table.".to_owned(),
+        items,
+        children: table.backends.iter().map(|row| one(row, table)).collect(),
+    }
+}
+
+fn one(row: &Backend, table: &Table) -> Module {
+    let ty = type_ident(&row.name);
+    let doc = format!("The row `[backend.{}]`: {}.", row.name, summary(row));
+    let type_doc = super::doc(&doc);
+    let contract = contract(row, table);
+    let reads = reads(row);
+    let config = config(row);
+    let tests = tests(row);
+    let items = quote! {
+        #type_doc
+        #[derive(Debug, Clone, Copy)]
+        pub struct #ty;
+
+        impl ::scalewright::__private::Sealed for #ty {}
+
+        impl Backend for #ty {
+            const CONTRACT: &'static Contract = &CONTRACT;
+        }
+
+        #reads
+        #config
+        #contract
+        #tests
+    };
+    let names = [
+        "Accepts", "Activation as Function", "Alpha", "Backend", "Bias", "BiasOrder", "BiasType", "Contract",
+        "Convention", "Delivery", "Encoding", "Evidence", "Fact", "GlobalScale", "GlobalScope", "Grouping",
+        "Honoured", "InputContract", "InputLayout", "Kernel", "Known", "Parameter", "QuantizeAt", "Reads",
+        "VllmNames", "WeightContract", "WeightPad", "WeightScale",
+    ];
+    let backend_names = imports(quote!(::scalewright::backend), &names, &items);
+    let config_names = imports(quote!(::scalewright::config), &["ActivationFunction", "QuantConfig"], &items);
+    let names = ["All2all", "Device", "ExpertsClass", "GemmType", "Requires", "RoutingMethod"];
+    let oracle_names = imports(quote!(::scalewright::oracle), &names, &items);
+    let siblings = imports(quote!(super::super), &["formats", "layouts"], &items);
+    let items = quote!(#backend_names #config_names #oracle_names #siblings #items);
+    Module { name: row.name.clone(), doc, items, children: Vec::new() }
+}
+
+fn summary(row: &Backend) -> String {
+    let formats: Vec<_> = row.gemm1.formats.iter().map(|format| format.name.as_str()).collect();
+    let who = match (&row.kernel, &row.vllm) {
+        (Kernel::External, _) => "run by the vendor's library",
+        (Kernel::Incomplete(_), _) => "described, not yet executed",
+        (Kernel::Generated, _) => "executed by this crate",
+    };
+    format!("{} weights, {} tokens, {who}", row.weight.format.name, formats.join(" or "))
+}
+
+/// `Reads` and `Accepts`, for each format of the row whose layout is known.
+fn reads(row: &Backend) -> TokenStream {
+    if row.gemm1.quantize == Some(QuantizeAt::Expert) || row.gemm1.prepared_dtype.is_some() {
+        return TokenStream::new();
+    }
+    let Known::Is(scales) = &row.gemm1.layout else { return TokenStream::new() };
+    let ty = type_ident(&row.name);
+    let layout = match scales {
+        Scales::Unscaled => quote!(::scalewright::layout::Unscaled),
+        Scales::At { prepared, .. } => {
+            let layout = type_ident(&prepared.name);
+            quote!(layouts::#layout)
+        }
+    };
+    row.gemm1
+        .formats
+        .iter()
+        .map(|format| {
+            let format = type_ident(&format.name);
+            quote! {
+                impl Reads<formats::#format> for #ty {
+                    type Prepared = #layout;
+                }
+
+                impl Accepts<::scalewright::tensor::Quantized<formats::#format, #layout>> for #ty {}
+            }
+        })
+        .collect()
+}
+
+/// The counterpart of vLLM's `*_moe_quant_config`: takes what the row honours and nothing else.
+fn config(row: &Backend) -> TokenStream {
+    if row.honours.is_empty() {
+        return TokenStream::new();
+    }
+    let ty = type_ident(&row.name);
+    let variants = row.honours.iter().map(|(function, parameters)| {
+        let (name, doc) = (variant(*function), format!(" `{}`", function.name()));
+        if parameters.is_empty() {
+            return quote!(#[doc = #doc] #name);
+        }
+        let fields = parameters.iter().map(|parameter| {
+            let (field, doc) = (ident(parameter.name()), format!(" `{}`", parameter.name()));
+            quote!(#[doc = #doc] #field: f32)
+        });
+        quote!(#[doc = #doc] #name { #(#fields),* })
+    });
+    let arms = row.honours.iter().map(|(function, parameters)| {
+        let name = variant(*function);
+        let taken: Vec<_> = parameters.iter().map(|parameter| ident(parameter.name())).collect();
+        let pattern = if taken.is_empty() { quote!(Activation::#name) } else { quote!(Activation::#name { #(#taken),* }) };
+        let all = function.parameters().iter().map(|parameter| {
+            let field = ident(parameter.name());
+            if parameters.contains(parameter) {
+                quote!(#field)
+            } else {
+                let neutral = neutral(*function, parameter.name());
+                quote!(#field: #neutral)
+            }
+        });
+        let value = if function.parameters().is_empty() {
+            quote!(ActivationFunction::#name)
+        } else {
+            quote!(ActivationFunction::#name { #(#all),* })
+        };
+        quote!(#pattern => #value)
+    });
+    quote! {
+        /// The activation functions that the row honours, with the parameters that it honours.
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub enum Activation {
+            #(#variants,)*
+        }
+
+        impl #ty {
+            /// The quant config of a layer on this row.
+            pub fn config(activation: Activation) -> QuantConfig<Self> {
+                QuantConfig::from_row(match activation {
+                    #(#arms,)*
+                })
+            }
+        }
+    }
+}
+
+/// The value of a parameter that leaves the function as it is without it.
+fn neutral(function: Activation, parameter: &str) -> TokenStream {
+    match (function, parameter) {
+        (Activation::Swigluoai, "alpha") => quote!(1.0),
+        (Activation::Swigluoai, "beta") => quote!(0.0),
+        _ => quote!(f32::INFINITY),
+    }
+}
+
+/// One test for each promise of an executed row; the suites are the crate's.
+fn tests(row: &Backend) -> TokenStream {
+    if row.kernel != Kernel::Generated {
+        return TokenStream::new();
+    }
+    let suites = ["layouts", "transports", "layer", "mutants"].map(|suite| {
+        let suite = format_ident!("{suite}");
+        quote! {
+            #[test]
+            fn #suite() {
+                ::scalewright::conformance::#suite(&super::CONTRACT);
+            }
+        }
+    });
+    quote! {
+        #[cfg(test)]
+        mod tests {
+            #(#suites)*
+        }
+    }
+}
+
+fn contract(row: &Backend, table: &Table) -> TokenStream {
+    let name = &row.name;
+    let vllm = option(row.vllm.as_ref().map(|vllm| {
+        let (backend, flags) = (&vllm.backend, &vllm.flags);
+        quote!(VllmNames { backend: #backend, flags: &[#(#flags),*] })
+    }));
+    let kernel = match &row.kernel {
+        Kernel::Generated => quote!(Kernel::Generated),
+        Kernel::Incomplete(open) => quote!(Kernel::Incomplete(#open)),
+        Kernel::External => quote!(Kernel::External),
+    };
+    let facts = row.facts.iter().map(|fact| {
+        let (from, at, how) = (&fact.from, &fact.at, variant(fact.how));
+        quote!(Fact { from: #from, at: #at, how: Evidence::#how })
+    });
+    let weight = weight(&row.weight);
+    let gemm1 = input(&row.gemm1);
+    let gemm2 = option(row.gemm2.as_ref().map(input));
+    let honours = row.honours.iter().map(|(function, parameters)| {
+        let (function, parameters) = (variant(*function), parameters.iter().map(|parameter| variant(*parameter)));
+        quote!(Honoured { function: Function::#function, parameters: &[#(Parameter::#parameters),*] })
+    });
+    let experts = row.experts.iter().map(class);
+    let deliveries = table.transports.iter().map(|transport| {
+        let (name, delivery) = (&transport.name, delivery(&transport.delivery(row)));
+        quote!((#name, #delivery))
+    });
+    quote! {
+        /// The row as a value.
+        pub static CONTRACT: Contract = Contract {
+            name: #name,
+            vllm: #vllm,
+            kernel: #kernel,
+            facts: &[#(#facts),*],
+            weight: #weight,
+            gemm1_input: #gemm1,
+            gemm2_input: #gemm2,
+            activations: &[#(#honours),*],
+            experts: &[#(#experts),*],
+            deliveries: &[#(#deliveries),*],
+        };
+    }
+}
+
+fn format(format: &Format) -> TokenStream {
+    let name = static_ident(&format.name);
+    quote!(&formats::#name)
+}
+
+fn layout(layout: &Layout) -> TokenStream {
+    let name = static_ident(&layout.name);
+    quote!(&layouts::#name)
+}
+
+fn known<T>(known: &Known<T>, is: impl Fn(&T) -> TokenStream) -> TokenStream {
+    match known {
+        Known::Is(value) => {
+            let value = is(value);
+            quote!(Known::Is(#value))
+        }
+        Known::Vendor(why) => quote!(Known::Vendor(#why)),
+    }
+}
+
+fn weight(weight: &Weight) -> TokenStream {
+    let own_format = format(&weight.format);
+    let requantize_from = option(weight.requantize_from.as_deref().map(format));
+    let payload = known(&weight.payload, |payload| {
+        let name = payload_ident(&payload.name);
+        quote!(&layouts::#name)
+    });
+    let scale = option(weight.scale.as_ref().map(|scale| {
+        let layout = known(&scale.layout, |known| layout(known));
+        let encoding = known(&scale.encoding, |encoding| {
+            let encoding = variant(*encoding);
+            quote!(Encoding::#encoding)
+        });
+        let (repeat_rows, fill) = (count(scale.repeat_rows), count(scale.fill.into()));
+        let global = global(scale.global);
+        quote! {
+            WeightScale {
+                layout: #layout,
+                encoding: #encoding,
+                repeat_rows: #repeat_rows,
+                fill: #fill,
+                global: #global,
+            }
+        }
+    }));
+    let gate_up = weight.gate_up.iter().map(|(function, order)| {
+        let (function, order) = (variant(*function), order_ident(&order.name));
+        quote!((Function::#function, &layouts::#order))
+    });
+    let down = option(weight.down.as_ref().map(|order| {
+        let order = order_ident(&order.name);
+        quote!(&layouts::#order)
+    }));
+    let pad = option(weight.pad.map(|pad| {
+        let (hidden, gated, plain) = (count(pad.hidden), count(pad.gated), count(pad.plain));
+        let fill = count(pad.fill.into());
+        quote!(WeightPad { hidden: #hidden, gated: #gated, plain: #plain, fill: #fill })
+    }));
+    let bias = option(weight.bias.map(|bias| {
+        let dtype = variant(bias.dtype);
+        let order = bias.order.map_or_else(|| quote!(BiasOrder::AsRows), |order| {
+            let order = variant(order);
+            quote!(BiasOrder::#order)
+        });
+        quote!(Bias { dtype: BiasType::#dtype, order: #order })
+    }));
+    quote! {
+        WeightContract {
+            format: #own_format,
+            requantize_from: #requantize_from,
+            payload: #payload,
+            scale: #scale,
+            gate_up: &[#(#gate_up),*],
+            down: #down,
+            pad: #pad,
+            bias: #bias,
+        }
+    }
+}
+
+fn global(global: Option<crate::model::GlobalScale>) -> TokenStream {
+    option(global.map(|global| {
+        let (convention, scope) = (variant(global.convention), variant(global.scope));
+        quote!(GlobalScale { convention: Convention::#convention, scope: GlobalScope::#scope })
+    }))
+}
+
+fn input(input: &Input) -> TokenStream {
+    let formats = input.formats.iter().map(|one| format(one));
+    let rounding = option(input.rounding.map(|rounding| {
+        let rounding = variant(rounding);
+        quote!(::scalewright::format::Rounding::#rounding)
+    }));
+    let quantize = option(input.quantize.map(|quantize| {
+        let quantize = variant(quantize);
+        quote!(QuantizeAt::#quantize)
+    }));
+    let scales = known(&input.layout, |scales| {
+        let (prepared, kernel) = match scales {
+            Scales::Unscaled => {
+                (quote!(&::scalewright::layout::UNSCALED), quote!(&::scalewright::layout::UNSCALED))
+            }
+            Scales::At { prepared, kernel } => (layout(prepared), layout(kernel)),
+        };
+        quote!(InputLayout { prepared: #prepared, kernel: #kernel })
+    });
+    let prepared_dtype = option(input.prepared_dtype.map(|dtype| {
+        let dtype = variant(dtype);
+        quote!(::scalewright::format::ScaleType::#dtype)
+    }));
+    let grouping = option(input.grouping.map(|grouping| match grouping {
+        Grouping::Tokens => quote!(Grouping::Tokens),
+        Grouping::Slots => quote!(Grouping::Slots),
+        Grouping::Ranges(multiple) => {
+            let multiple = count(multiple);
+            quote!(Grouping::Ranges { start_multiple: #multiple })
+        }
+        Grouping::SpreadRanges(multiple) => {
+            let multiple = count(multiple);
+            quote!(Grouping::SpreadRanges { start_multiple: #multiple })
+        }
+    }));
+    let multiple = count(input.multiple);
+    let global = global(input.global);
+    let alpha = option(input.alpha.map(|alpha| {
+        let alpha = variant(alpha);
+        quote!(Alpha::#alpha)
+    }));
+    quote! {
+        InputContract {
+            formats: &[#(#formats),*],
+            rounding: #rounding,
+            quantize: #quantize,
+            layout: #scales,
+            prepared_dtype: #prepared_dtype,
+            grouping: #grouping,
+            multiple: #multiple,
+            global: #global,
+            alpha: #alpha,
+        }
+    }
+}
+
+fn words<W: Word>(ty: &str, words: &[W]) -> TokenStream {
+    let ty = ident(ty);
+    let words = words.iter().map(|word| variant(*word));
+    quote!(&[#(#ty::#words),*])
+}
+
+fn class(experts: &Experts) -> TokenStream {
+    let (name, requires) = (&experts.class, &experts.requires);
+    let devices = option(requires.devices.as_deref().map(|list| words("Device", list)));
+    let libraries = requires.libraries.iter().map(|library| library.name());
+    let routing = option(requires.routing.as_deref().map(|list| words("RoutingMethod", list)));
+    let all2all = option(requires.all2all.as_deref().map(|list| words("All2all", list)));
+    let refused = words("All2all", &requires.all2all_refused);
+    let data_parallel_max = option(requires.data_parallel_max.map(count).map(|max| quote!(#max)));
+    let gemm_type = option(requires.gemm_type.map(|gemm_type| {
+        let gemm_type = variant(gemm_type);
+        quote!(GemmType::#gemm_type)
+    }));
+    let hidden_multiple = option(requires.hidden_multiple.map(count).map(|multiple| quote!(#multiple)));
+    quote! {
+        ExpertsClass {
+            name: #name,
+            requires: Requires {
+                devices: #devices,
+                libraries: &[#(#libraries),*],
+                routing: #routing,
+                all2all: #all2all,
+                all2all_refused: #refused,
+                data_parallel_max: #data_parallel_max,
+                gemm_type: #gemm_type,
+                hidden_multiple: #hidden_multiple,
+            },
+        }
+    }
+}
+
+fn delivery(delivery: &Delivery) -> TokenStream {
+    match delivery {
+        Delivery::Local => quote!(Delivery::Local),
+        Delivery::Direct(None) => quote!(Delivery::Direct { wire: &::scalewright::layout::UNSCALED }),
+        Delivery::Direct(Some(wire)) => {
+            let wire = layout(wire);
+            quote!(Delivery::Direct { wire: #wire })
+        }
+        Delivery::Convert { wire, prepared } => {
+            let (wire, prepared) = (layout(wire), layout(prepared));
+            quote!(Delivery::Convert { wire: #wire, prepared: #prepared })
+        }
+        Delivery::QuantizeAfter => quote!(Delivery::QuantizeAfter),
+        Delivery::Refused(reason) => quote!(Delivery::Refused { reason: #reason }),
+    }
+}

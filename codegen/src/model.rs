@@ -1,0 +1,470 @@
+//! A checked table: valid by construction, without places, ready to be emitted.
+
+pub mod digits;
+pub mod names;
+pub mod words;
+
+use std::sync::Arc;
+
+use digits::{Axis, Number};
+use words::{
+    Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, Engine,
+    Evidence, GemmType, GlobalScope, Half, Library, Parameter, QuantizeAt, Rounding, RoutingMethod,
+    ScaleType,
+};
+
+/// A checked table. Entries are sorted by name.
+#[derive(Debug)]
+pub struct Table {
+    /// `[layout.x]`
+    pub layouts: Vec<Arc<Layout>>,
+    /// `[payload.x]`
+    pub payloads: Vec<Arc<Payload>>,
+    /// `[order.x]`
+    pub orders: Vec<Arc<Order>>,
+    /// `[format.x]`
+    pub formats: Vec<Arc<Format>>,
+    /// `[backend.x]`
+    pub backends: Vec<Arc<Backend>>,
+    /// `[transport.x]`
+    pub transports: Vec<Transport>,
+    /// `[oracle.x]`
+    pub oracles: Vec<Oracle>,
+}
+
+/// How a layout meets a size that its tiles do not divide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fit {
+    /// Rounds up.
+    Pad(Multiples),
+    /// Refuses.
+    Divide(Multiples),
+}
+
+impl Fit {
+    /// The multiples, whatever is done with them.
+    pub fn multiples(self) -> Multiples {
+        match self {
+            Self::Pad(multiples) | Self::Divide(multiples) => multiples,
+        }
+    }
+}
+
+/// Multiples of rows and columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Multiples {
+    /// Of rows.
+    pub row: usize,
+    /// Of columns.
+    pub col: usize,
+}
+
+/// Where a scale is stored.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Its name.
+    pub name: String,
+    /// The digits, over row and col.
+    pub number: Number,
+    /// Padding or refusal.
+    pub fit: Fit,
+    /// Scale types it may hold.
+    pub scales: Vec<ScaleType>,
+    /// Other people's names for it.
+    pub aliases: Vec<String>,
+}
+
+impl Layout {
+    /// Whether the scales of a row lie together and rows follow each other unpadded, so that rows of
+    /// several ranks can be put one after the other.
+    pub fn is_per_token(&self) -> bool {
+        let outermost = self.number.digits().first();
+        let whole_row = outermost.is_some_and(|digit| digit.axis == Axis::Row && digit.divisor == 1);
+        whole_row && self.fit.multiples().row == 1
+    }
+}
+
+/// Where an element of a weight is stored.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// Its name.
+    pub name: String,
+    /// The digits, over row and col.
+    pub number: Number,
+    /// Padding or refusal.
+    pub fit: Fit,
+}
+
+/// The sequence of weight rows.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Its name.
+    pub name: String,
+    /// The digits, over row and, for gated weights, half.
+    pub number: Number,
+    /// Which half is half 0; `None` for plain weights.
+    pub first: Option<Half>,
+    /// What has to divide the rows of one half.
+    pub multiple: usize,
+}
+
+/// Elements and scales.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Its name.
+    pub name: String,
+    /// The stored element.
+    pub element: ElementType,
+    /// The block scale.
+    pub block: Option<BlockScale>,
+    /// The type of the second-level scale.
+    pub global: Option<ScaleType>,
+}
+
+/// One scale for each block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockScale {
+    /// Its type.
+    pub scale: ScaleType,
+    /// Rows of a block.
+    pub rows: usize,
+    /// Elements of a block along K.
+    pub cols: usize,
+}
+
+/// Something that the table says or that only the vendor's library knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Known<T> {
+    /// In closed form.
+    Is(T),
+    /// Prose.
+    Vendor(String),
+}
+
+impl<T> Known<T> {
+    /// The closed form.
+    pub fn is(&self) -> Option<&T> {
+        match self {
+            Self::Is(value) => Some(value),
+            Self::Vendor(_) => None,
+        }
+    }
+}
+
+/// One contract.
+#[derive(Debug)]
+pub struct Backend {
+    /// The row's name.
+    pub name: String,
+    /// vLLM's names.
+    pub vllm: Option<Vllm>,
+    /// Where facts were seen.
+    pub facts: Vec<Fact>,
+    /// Who executes it.
+    pub kernel: Kernel,
+    /// The weights.
+    pub weight: Weight,
+    /// What GEMM1 reads.
+    pub gemm1: Input,
+    /// What GEMM2 reads.
+    pub gemm2: Option<Input>,
+    /// What it honours.
+    pub honours: Vec<(Activation, Vec<Parameter>)>,
+    /// The engine's classes.
+    pub experts: Vec<Experts>,
+}
+
+/// vLLM's names for a row.
+#[derive(Debug)]
+pub struct Vllm {
+    /// The enum member.
+    pub backend: String,
+    /// Values of the flag.
+    pub flags: Vec<String>,
+}
+
+/// Where a fact comes from.
+#[derive(Debug)]
+pub struct Fact {
+    /// Software and version.
+    pub from: String,
+    /// Place.
+    pub at: String,
+    /// How it was seen.
+    pub how: Evidence,
+}
+
+/// Who executes a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kernel {
+    /// This crate.
+    Generated,
+    /// This crate, once the row says what is named here.
+    Incomplete(String),
+    /// The vendor's library.
+    External,
+}
+
+/// The weights of a row.
+#[derive(Debug)]
+pub struct Weight {
+    /// Elements and scales.
+    pub format: Arc<Format>,
+    /// What preparation requantises from.
+    pub requantize_from: Option<Arc<Format>>,
+    /// The order of elements.
+    pub payload: Known<Arc<Payload>>,
+    /// Where the block scales are.
+    pub scale: Option<WeightScale>,
+    /// The order of the fused rows, per activation.
+    pub gate_up: Vec<(Activation, Arc<Order>)>,
+    /// The order of the down rows.
+    pub down: Option<Arc<Order>>,
+    /// Padding of sizes.
+    pub pad: Option<WeightPad>,
+    /// Biases.
+    pub bias: Option<Bias>,
+}
+
+/// Where weight scales are.
+#[derive(Debug)]
+pub struct WeightScale {
+    /// The layout.
+    pub layout: Known<Arc<Layout>>,
+    /// How a stored scale stands for its value.
+    pub encoding: Known<Encoding>,
+    /// Rows that each row of scales is repeated over.
+    pub repeat_rows: usize,
+    /// What padding holds.
+    pub fill: u8,
+    /// The second level.
+    pub global: Option<GlobalScale>,
+}
+
+/// How second-level scales are stored.
+#[derive(Debug, Clone, Copy)]
+pub struct GlobalScale {
+    /// Multiplier or divisor.
+    pub convention: Convention,
+    /// What shares one.
+    pub scope: GlobalScope,
+}
+
+/// Padding of weight sizes.
+#[derive(Debug, Clone, Copy)]
+pub struct WeightPad {
+    /// Of the hidden size.
+    pub hidden: usize,
+    /// Of the intermediate size, gated.
+    pub gated: usize,
+    /// Of the intermediate size, plain.
+    pub plain: usize,
+    /// What padding holds.
+    pub fill: u8,
+}
+
+/// Biases of a row.
+#[derive(Debug, Clone, Copy)]
+pub struct Bias {
+    /// The stored type.
+    pub dtype: BiasType,
+    /// A permutation of their own; `None`: as their rows.
+    pub order: Option<BiasOrder>,
+}
+
+/// What a GEMM reads of its tokens.
+#[derive(Debug)]
+pub struct Input {
+    /// The formats.
+    pub formats: Vec<Arc<Format>>,
+    /// How block scales are chosen.
+    pub rounding: Option<Rounding>,
+    /// Who quantises.
+    pub quantize: Option<QuantizeAt>,
+    /// Where the scales are.
+    pub layout: Known<Scales>,
+    /// The type of the prepared scales, where it is not the format's own.
+    pub prepared_dtype: Option<ScaleType>,
+    /// Rows by expert.
+    pub grouping: Option<Grouping>,
+    /// What the hidden size is padded to.
+    pub multiple: usize,
+    /// The second level.
+    pub global: Option<GlobalScale>,
+    /// The epilogue factor.
+    pub alpha: Option<Alpha>,
+}
+
+/// Where the scales of a GEMM's input are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scales {
+    /// There are none.
+    Unscaled,
+    /// In these layouts.
+    At {
+        /// What the backend is handed.
+        prepared: Arc<Layout>,
+        /// What its kernel reads.
+        kernel: Arc<Layout>,
+    },
+}
+
+/// How rows are grouped by expert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grouping {
+    /// Rows are tokens.
+    Tokens,
+    /// A buffer an expert.
+    Slots,
+    /// One buffer, each expert after the one before it.
+    Ranges(usize),
+    /// One buffer, starts that do not depend on padding.
+    SpreadRanges(usize),
+}
+
+/// A class of the engine.
+#[derive(Debug)]
+pub struct Experts {
+    /// Its name.
+    pub class: String,
+    /// What it asks for.
+    pub requires: Requires,
+}
+
+/// What a class asks for.
+#[derive(Debug, Default)]
+#[allow(missing_docs, reason = "the keys of `requires`; codegen/README.md explains them")]
+pub struct Requires {
+    pub devices: Option<Vec<Device>>,
+    pub libraries: Vec<Library>,
+    pub routing: Option<Vec<RoutingMethod>>,
+    pub all2all: Option<Vec<All2all>>,
+    pub all2all_refused: Vec<All2all>,
+    pub data_parallel_max: Option<usize>,
+    pub gemm_type: Option<GemmType>,
+    pub hidden_multiple: Option<usize>,
+}
+
+/// A way for tokens from rank to rank.
+#[derive(Debug)]
+pub struct Transport {
+    /// Its name.
+    pub name: String,
+    /// The engine's all-to-all.
+    pub all2all: Option<All2all>,
+    /// Where facts were seen.
+    pub facts: Vec<Fact>,
+    /// What travels.
+    pub carries: Carries,
+}
+
+/// What a transport carries.
+#[derive(Debug)]
+pub enum Carries {
+    /// Nothing: tokens stay on their rank.
+    Nothing,
+    /// These formats; the first that matches wins.
+    Payloads(Vec<(Arc<Format>, Wire)>),
+}
+
+/// How a format travels.
+#[derive(Debug, Clone)]
+pub enum Wire {
+    /// Quantised, with its scales in a layout that has a row a token.
+    Quantized(Arc<Layout>),
+    /// In 16 or 32 bits; quantised, where a row asks for it, after dispatch.
+    Plain,
+}
+
+/// What a transport does for a row.
+#[derive(Debug, Clone)]
+pub enum Delivery {
+    /// Prepare writes the prepared layout.
+    Local,
+    /// What arrives is prepared already; `None` for formats without scales.
+    Direct(Option<Arc<Layout>>),
+    /// What arrives is converted once.
+    Convert {
+        /// On the wire.
+        wire: Arc<Layout>,
+        /// What the backend is handed.
+        prepared: Arc<Layout>,
+    },
+    /// 16 bits travel; what arrives is quantised.
+    QuantizeAfter,
+    /// Not possible.
+    Refused(String),
+}
+
+impl Transport {
+    /// How this transport gets tokens to `row`. Decided once, here, for every pair of the table: the
+    /// first payload that the row can take.
+    pub fn delivery(&self, row: &Backend) -> Delivery {
+        let Carries::Payloads(payloads) = &self.carries else { return Delivery::Local };
+        let taken = payloads.iter().find_map(|(format, wire)| delivery_as(format, wire, &row.gemm1));
+        taken.unwrap_or_else(|| {
+            let names: Vec<_> = row.gemm1.formats.iter().map(|format| format.name.as_str()).collect();
+            Delivery::Refused(format!("carries neither {} nor 16-bit tokens", names.join(" nor ")))
+        })
+    }
+}
+
+fn delivery_as(format: &Arc<Format>, wire: &Wire, input: &Input) -> Option<Delivery> {
+    let reads = input.formats.contains(format);
+    let expert_quantizes = input.quantize == Some(QuantizeAt::Expert);
+    match (wire, &input.layout) {
+        (Wire::Plain, _) if reads || expert_quantizes => Some(Delivery::Direct(None)),
+        (Wire::Plain, Known::Is(Scales::At { .. })) => Some(Delivery::QuantizeAfter),
+        (Wire::Quantized(_), _) if !reads || expert_quantizes => None,
+        (Wire::Quantized(wire), Known::Is(Scales::At { prepared, .. })) => Some(if wire == prepared {
+            Delivery::Direct(Some(wire.clone()))
+        } else {
+            Delivery::Convert { wire: wire.clone(), prepared: prepared.clone() }
+        }),
+        (_, Known::Vendor(_)) => Some(Delivery::Refused("only the vendor's library knows the layout".to_owned())),
+        (_, Known::Is(Scales::Unscaled)) => None,
+    }
+}
+
+/// The orders of one family of weights.
+#[derive(Debug)]
+pub struct Oracle {
+    /// The family.
+    pub family: String,
+    /// One order an engine.
+    pub orders: Vec<EngineOrder>,
+}
+
+/// One engine's order.
+#[derive(Debug)]
+pub struct EngineOrder {
+    /// The engine.
+    pub engine: Engine,
+    /// Row names, best first.
+    pub rows: Vec<String>,
+    /// Rules that change it.
+    pub reorder: Vec<Reorder>,
+}
+
+/// A rule that changes an order.
+#[derive(Debug)]
+pub struct Reorder {
+    /// On one of these devices.
+    pub devices: Option<Vec<Device>>,
+    /// With one of these functions.
+    pub activations: Option<Vec<Activation>>,
+    /// What it does.
+    pub change: Change,
+}
+
+/// A change of an order, by row name.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the verbs of the table")]
+pub enum Change {
+    Before { row: String, anchor: String },
+    After { row: String, anchor: String },
+    First(String),
+    Last(String),
+    Drop(Vec<String>),
+    Only(Vec<String>),
+}

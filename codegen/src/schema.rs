@@ -1,0 +1,421 @@
+//! The table as written: every key, its type and its place. No rules; those are in `check`.
+//!
+//! `codegen/README.md` says what each key means.
+
+use crate::diagnostic::{Code, Diagnostic};
+use crate::model::words::{
+    Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, End, Evidence,
+    GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, QuantizeAt, QuantizeWhen, Rounding,
+    RoutingMethod, ScaleType, Scope,
+};
+use crate::read::{Named, Node, Read, record};
+use crate::source::At;
+
+/// The name of another entry of the table.
+pub(crate) type Name = At<String>;
+
+record! {
+    /// A whole table.
+    struct Table {
+        schema: At<usize>,
+        layout: Named<Layout>,
+        payload: Named<Payload>,
+        order: Named<Order>,
+        devices: Named<Vec<At<Device>>>,
+        format: Named<Format>,
+        backend: Named<Backend>,
+        transport: Named<Transport>,
+        oracle: Named<Oracle>,
+    }
+}
+
+record! {
+    /// `[layout.x]`
+    struct Layout {
+        digits: At<Vec<At<String>>>,
+        scale: At<Vec<At<ScaleType>>>,
+        pad: Option<At<RowCol>>,
+        divides: Option<At<RowCol>>,
+        aliases: Option<Vec<String>>,
+    }
+}
+
+record! {
+    /// `[payload.x]`
+    struct Payload {
+        digits: At<Vec<At<String>>>,
+        pad: Option<At<RowCol>>,
+        divides: Option<At<RowCol>>,
+    }
+}
+
+record! {
+    /// `[order.x]`
+    struct Order {
+        digits: At<Vec<At<String>>>,
+        first: Option<At<Half>>,
+        divides: Option<At<RowCol>>,
+    }
+}
+
+record! {
+    /// `pad = { row = 128, col = 4 }`
+    struct RowCol {
+        row: Option<At<usize>>,
+        col: Option<At<usize>>,
+    }
+}
+
+record! {
+    /// `[format.x]`
+    struct Format {
+        element: At<ElementType>,
+        scale: Option<FormatScale>,
+    }
+}
+
+record! {
+    /// `scale.block = …` and `scale.global = …` of a format
+    struct FormatScale {
+        block: Option<At<BlockScale>>,
+        global: Option<At<GlobalScaleType>>,
+    }
+}
+
+record! {
+    /// `scale.block = { dtype = "e8m0", rows = 1, cols = 32 }`
+    struct BlockScale {
+        dtype: At<ScaleType>,
+        rows: At<usize>,
+        cols: At<usize>,
+    }
+}
+
+record! {
+    /// `scale.global = { dtype = "f32" }`
+    struct GlobalScaleType {
+        dtype: At<ScaleType>,
+    }
+}
+
+record! {
+    /// `[backend.x]`
+    struct Backend {
+        vllm: Option<Vllm>,
+        facts: Option<Vec<Fact>>,
+        kernel: At<KernelKind>,
+        weight: Weight,
+        gemm1_input: Gemm1Input,
+        gemm2_input: Option<Gemm2Input>,
+        activation_function: Option<ActivationFunction>,
+        experts: Option<Vec<Experts>>,
+    }
+}
+
+record! {
+    /// `vllm = { backend = "…", flags = ["…"] }`
+    struct Vllm {
+        backend: String,
+        flags: Vec<String>,
+    }
+}
+
+record! {
+    /// `{ from = "vllm 0.33", at = "file:line", how = "read" }`
+    struct Fact {
+        from: String,
+        at: String,
+        how: Evidence,
+    }
+}
+
+record! {
+    /// `[backend.x.weight]`
+    struct Weight {
+        format: Name,
+        requantize_from: Option<Name>,
+        payload: At<VendorOr<Name>>,
+        scale: Option<At<WeightScale>>,
+        rows: Option<Rows>,
+        repeat: Option<Repeat>,
+        pad: Option<At<WeightPad>>,
+        bias: Option<Bias>,
+    }
+}
+
+record! {
+    /// `scale = { layout = "…", encoding = "as_stored", fill = 0 }`
+    struct WeightScale {
+        layout: At<VendorOr<Name>>,
+        encoding: At<VendorOr<Encoding>>,
+        fill: Option<At<u8>>,
+        global: Option<GlobalScale>,
+    }
+}
+
+record! {
+    /// `global = { convention = "multiplier", scope = "per_expert" }`
+    struct GlobalScale {
+        convention: Convention,
+        scope: GlobalScope,
+    }
+}
+
+record! {
+    /// `rows = { gate_up = { silu = "…" }, down = "…" }`
+    struct Rows {
+        gate_up: Named<Name>,
+        down: Option<Name>,
+    }
+}
+
+record! {
+    /// `repeat = { row = 128 }`
+    struct Repeat {
+        row: At<usize>,
+    }
+}
+
+record! {
+    /// `pad = { hidden = 256, intermediate = { gated = 128, plain = 128 }, fill = 0 }`
+    struct WeightPad {
+        hidden: At<usize>,
+        intermediate: Intermediate,
+        fill: Option<u8>,
+    }
+}
+
+record! {
+    /// `intermediate = { gated = 128, plain = 128 }`
+    struct Intermediate {
+        gated: At<usize>,
+        plain: At<usize>,
+    }
+}
+
+record! {
+    /// `bias = { dtype = "f32" }`
+    struct Bias {
+        dtype: BiasType,
+        order: Option<BiasOrder>,
+    }
+}
+
+record! {
+    /// `[backend.x.gemm1_input]`
+    struct Gemm1Input {
+        format: At<Vec<Name>>,
+        rounding: Option<At<Rounding>>,
+        quantize: Option<At<QuantizeAt>>,
+        layout: Option<At<VendorOr<Gemm1Layout>>>,
+        prepared_dtype: Option<At<ScaleType>>,
+        grouping: Option<At<Grouping>>,
+        multiple: Option<Multiple>,
+        global: Option<GlobalScale>,
+        alpha: Option<Alpha>,
+    }
+}
+
+record! {
+    /// `[backend.x.gemm2_input]`
+    struct Gemm2Input {
+        format: At<Vec<Name>>,
+        rounding: Option<At<Rounding>>,
+        layout: Option<At<VendorOr<Gemm2Layout>>>,
+        global: Option<GlobalScale>,
+        alpha: Option<Alpha>,
+    }
+}
+
+record! {
+    /// `layout = { prepared = "…", kernel = "…" }`
+    struct Gemm1Layout {
+        prepared: Name,
+        kernel: Name,
+    }
+}
+
+record! {
+    /// `layout = { kernel = "…" }`
+    struct Gemm2Layout {
+        kernel: Name,
+    }
+}
+
+record! {
+    /// `multiple = { hidden = 256 }`
+    struct Multiple {
+        hidden: At<usize>,
+    }
+}
+
+record! {
+    /// `{ ranges = { start_multiple = 128 } }`
+    struct Ranges {
+        start_multiple: At<usize>,
+    }
+}
+
+record! {
+    /// `[backend.x.activation_function]`
+    struct ActivationFunction {
+        honours: At<Named<Vec<At<Parameter>>>>,
+    }
+}
+
+record! {
+    /// `[[backend.x.experts]]`
+    struct Experts {
+        class: String,
+        requires: Option<Requires>,
+    }
+}
+
+record! {
+    /// `requires = { … }`
+    struct Requires {
+        devices: Option<Devices>,
+        library: Option<Vec<Library>>,
+        routing: Option<Vec<RoutingMethod>>,
+        all2all: Option<Vec<All2all>>,
+        all2all_refused: Option<Vec<All2all>>,
+        data_parallel_max: Option<usize>,
+        gemm_type: Option<GemmType>,
+        hidden_multiple: Option<usize>,
+    }
+}
+
+record! {
+    /// `[transport.x]`
+    struct Transport {
+        scope: Option<At<Scope>>,
+        all2all: Option<All2all>,
+        facts: Option<Vec<Fact>>,
+        payload: Option<At<Vec<TransportPayload>>>,
+    }
+}
+
+record! {
+    /// `[[transport.x.payload]]`
+    struct TransportPayload {
+        format: Name,
+        wire: Option<Name>,
+        quantize: At<QuantizeWhen>,
+    }
+}
+
+record! {
+    /// `[oracle.x]`, one order an engine
+    struct Oracle {
+        vllm: Option<EngineOrder>,
+        native: Option<EngineOrder>,
+    }
+}
+
+record! {
+    /// `[oracle.x.vllm]`
+    struct EngineOrder {
+        order: Vec<Name>,
+        reorder: Option<Vec<Reorder>>,
+    }
+}
+
+record! {
+    /// `[[oracle.x.vllm.reorder]]`
+    struct Reorder {
+        when: When,
+        r#move: Option<Name>,
+        before: Option<Name>,
+        after: Option<Name>,
+        to: Option<At<End>>,
+        drop: Option<Vec<Name>>,
+        only: Option<Vec<Name>>,
+    }
+}
+
+record! {
+    /// `when = { device = ["sm_90"] }`
+    struct When {
+        device: Option<Devices>,
+        activation: Option<Vec<Activation>>,
+    }
+}
+
+/// A value, or `{ vendor = "why" }` where only the vendor's library knows.
+#[derive(Debug, Clone)]
+pub(crate) enum VendorOr<T> {
+    Is(T),
+    Vendor(String),
+}
+
+record! {
+    /// `{ vendor = "why" }`
+    struct Vendor {
+        vendor: String,
+    }
+}
+
+impl<T: Read> Read for VendorOr<T> {
+    fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let vendor = node.get_ref().as_table().is_some_and(|table| table.contains_key("vendor"));
+        if vendor {
+            Vendor::read(node, findings).map(|vendor| Self::Vendor(vendor.vendor))
+        } else {
+            T::read(node, findings).map(Self::Is)
+        }
+    }
+}
+
+/// `["sm_90"]`, or the name of a `[devices]` group.
+#[derive(Debug, Clone)]
+pub(crate) enum Devices {
+    List(Vec<At<Device>>),
+    Group(Name),
+}
+
+impl Read for Devices {
+    fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        if node.get_ref().is_str() {
+            Name::read(node, findings).map(Self::Group)
+        } else {
+            Vec::read(node, findings).map(Self::List)
+        }
+    }
+}
+
+/// How rows are grouped by expert: a word, or a table of one key.
+#[derive(Debug, Clone)]
+pub(crate) enum Grouping {
+    Tokens,
+    Slots,
+    Ranges(Ranges),
+    SpreadRanges(Ranges),
+}
+
+record! {
+    struct GroupingTable {
+        ranges: Option<Ranges>,
+        spread_ranges: Option<Ranges>,
+    }
+}
+
+impl Read for Grouping {
+    fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        if node.get_ref().is_str() {
+            return GroupingWord::read(node, findings).map(|word| match word {
+                GroupingWord::Tokens => Self::Tokens,
+                GroupingWord::Slots => Self::Slots,
+            });
+        }
+        let found = GroupingTable::read(node, findings)?;
+        match (found.ranges, found.spread_ranges) {
+            (Some(ranges), None) => Some(Self::Ranges(ranges)),
+            (None, Some(ranges)) => Some(Self::SpreadRanges(ranges)),
+            _ => {
+                let message = "a grouping is one of `ranges` and `spread_ranges`";
+                findings.push(Diagnostic::new(Code::E0103, node.span(), message));
+                None
+            }
+        }
+    }
+}
