@@ -9,6 +9,7 @@ use ::scalewright::format::{BlockScale, ElementType, Format, FormatSpec, ScaleTy
 pub struct Bf16;
 
 impl ::scalewright::__private::Sealed for Bf16 {}
+
 impl Format for Bf16 {
     const SPEC: &'static FormatSpec = &BF16;
 }
@@ -26,6 +27,7 @@ pub static BF16: FormatSpec = FormatSpec {
 pub struct Fp8_128x128;
 
 impl ::scalewright::__private::Sealed for Fp8_128x128 {}
+
 impl Format for Fp8_128x128 {
     const SPEC: &'static FormatSpec = &FP8_128X128;
 }
@@ -47,6 +49,7 @@ pub static FP8_128X128: FormatSpec = FormatSpec {
 pub struct Fp8_1x128;
 
 impl ::scalewright::__private::Sealed for Fp8_1x128 {}
+
 impl Format for Fp8_1x128 {
     const SPEC: &'static FormatSpec = &FP8_1X128;
 }
@@ -68,6 +71,7 @@ pub static FP8_1X128: FormatSpec = FormatSpec {
 pub struct Mxfp4;
 
 impl ::scalewright::__private::Sealed for Mxfp4 {}
+
 impl Format for Mxfp4 {
     const SPEC: &'static FormatSpec = &MXFP4;
 }
@@ -89,6 +93,7 @@ pub static MXFP4: FormatSpec = FormatSpec {
 pub struct Mxfp8;
 
 impl ::scalewright::__private::Sealed for Mxfp8 {}
+
 impl Format for Mxfp8 {
     const SPEC: &'static FormatSpec = &MXFP8;
 }

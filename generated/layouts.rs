@@ -22,8 +22,10 @@ use ::scalewright::layout::{
 pub struct FlashinferSm90FoldBlock128;
 
 impl ::scalewright::__private::Sealed for FlashinferSm90FoldBlock128 {}
+
 impl ScaleLayout for FlashinferSm90FoldBlock128 {
     const LAYOUT: &'static Layout = &FLASHINFER_SM90_FOLD_BLOCK128;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 64;
@@ -31,6 +33,7 @@ impl ScaleLayout for FlashinferSm90FoldBlock128 {
         let offset = offset * 8 + row % 8;
         offset * 8 + row / 8 % 8
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_3 = offset % 8;
@@ -89,8 +92,10 @@ pub static FLASHINFER_SM90_FOLD_BLOCK128: Layout = Layout {
 pub struct FlashinferSm90FoldBlock32;
 
 impl ::scalewright::__private::Sealed for FlashinferSm90FoldBlock32 {}
+
 impl ScaleLayout for FlashinferSm90FoldBlock32 {
     const LAYOUT: &'static Layout = &FLASHINFER_SM90_FOLD_BLOCK32;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 64;
@@ -99,6 +104,7 @@ impl ScaleLayout for FlashinferSm90FoldBlock32 {
         let offset = offset * 4 + row / 16 % 4;
         offset * 4 + col % 4
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_4 = offset % 4;
@@ -164,14 +170,17 @@ pub static FLASHINFER_SM90_FOLD_BLOCK32: Layout = Layout {
 pub struct HummingMxmma4;
 
 impl ::scalewright::__private::Sealed for HummingMxmma4 {}
+
 impl ScaleLayout for HummingMxmma4 {
     const LAYOUT: &'static Layout = &HUMMING_MXMMA4;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = col / 4;
         let offset = offset * physical.rows + row;
         offset * 4 + col % 4
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_2 = offset % 4;
@@ -223,8 +232,10 @@ pub static HUMMING_MXMMA4: Layout = Layout {
 pub struct HummingUmma;
 
 impl ::scalewright::__private::Sealed for HummingUmma {}
+
 impl ScaleLayout for HummingUmma {
     const LAYOUT: &'static Layout = &HUMMING_UMMA;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = col / 4;
@@ -233,6 +244,7 @@ impl ScaleLayout for HummingUmma {
         let offset = offset * 4 + row / 32 % 4;
         offset * 4 + col % 4
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_4 = offset % 4;
@@ -298,12 +310,15 @@ pub static HUMMING_UMMA: Layout = Layout {
 pub struct Linear;
 
 impl ::scalewright::__private::Sealed for Linear {}
+
 impl ScaleLayout for Linear {
     const LAYOUT: &'static Layout = &LINEAR;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         row * physical.cols + col
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_1 = offset % physical.cols;
@@ -313,6 +328,7 @@ impl ScaleLayout for Linear {
 }
 
 impl PerToken for Linear {}
+
 /// [`Linear`] as a value.
 pub static LINEAR: Layout = Layout {
     name: "linear",
@@ -349,8 +365,10 @@ pub static LINEAR: Layout = Layout {
 pub struct MarlinChannel;
 
 impl ::scalewright::__private::Sealed for MarlinChannel {}
+
 impl ScaleLayout for MarlinChannel {
     const LAYOUT: &'static Layout = &MARLIN_CHANNEL;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = col;
@@ -359,6 +377,7 @@ impl ScaleLayout for MarlinChannel {
         let offset = offset * 4 + row / 8 % 4;
         offset * 2 + row % 2
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_4 = offset % 2;
@@ -424,8 +443,10 @@ pub static MARLIN_CHANNEL: Layout = Layout {
 pub struct MarlinGrouped;
 
 impl ::scalewright::__private::Sealed for MarlinGrouped {}
+
 impl ScaleLayout for MarlinGrouped {
     const LAYOUT: &'static Layout = &MARLIN_GROUPED;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = col;
@@ -433,6 +454,7 @@ impl ScaleLayout for MarlinGrouped {
         let offset = offset * 8 + row % 8;
         offset * 8 + row / 8 % 8
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_3 = offset % 8;
@@ -491,8 +513,10 @@ pub static MARLIN_GROUPED: Layout = Layout {
 pub struct MarlinMxfp4A16;
 
 impl ::scalewright::__private::Sealed for MarlinMxfp4A16 {}
+
 impl ScaleLayout for MarlinMxfp4A16 {
     const LAYOUT: &'static Layout = &MARLIN_MXFP4_A16;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = col;
@@ -502,6 +526,7 @@ impl ScaleLayout for MarlinMxfp4A16 {
         let offset = offset * 2 + row / 8 % 2;
         offset * 2 + row / 16 % 2
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_5 = offset % 2;
@@ -574,12 +599,15 @@ pub static MARLIN_MXFP4_A16: Layout = Layout {
 pub struct MnMajorF32;
 
 impl ::scalewright::__private::Sealed for MnMajorF32 {}
+
 impl ScaleLayout for MnMajorF32 {
     const LAYOUT: &'static Layout = &MN_MAJOR_F32;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         col * physical.rows + row
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_1 = offset % physical.rows;
@@ -624,12 +652,15 @@ pub static MN_MAJOR_F32: Layout = Layout {
 pub struct MnMajorUnpaddedF32;
 
 impl ::scalewright::__private::Sealed for MnMajorUnpaddedF32 {}
+
 impl ScaleLayout for MnMajorUnpaddedF32 {
     const LAYOUT: &'static Layout = &MN_MAJOR_UNPADDED_F32;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         col * physical.rows + row
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_1 = offset % physical.rows;
@@ -674,14 +705,17 @@ pub static MN_MAJOR_UNPADDED_F32: Layout = Layout {
 pub struct PackedUe8m0;
 
 impl ::scalewright::__private::Sealed for PackedUe8m0 {}
+
 impl ScaleLayout for PackedUe8m0 {
     const LAYOUT: &'static Layout = &PACKED_UE8M0;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = col / 4;
         let offset = offset * physical.rows + row;
         offset * 4 + col % 4
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_2 = offset % 4;
@@ -733,12 +767,15 @@ pub static PACKED_UE8M0: Layout = Layout {
 pub struct PackedUe8m0Rows;
 
 impl ::scalewright::__private::Sealed for PackedUe8m0Rows {}
+
 impl ScaleLayout for PackedUe8m0Rows {
     const LAYOUT: &'static Layout = &PACKED_UE8M0_ROWS;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         row * physical.cols + col
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_1 = offset % physical.cols;
@@ -748,6 +785,7 @@ impl ScaleLayout for PackedUe8m0Rows {
 }
 
 impl PerToken for PackedUe8m0Rows {}
+
 /// [`PackedUe8m0Rows`] as a value.
 pub static PACKED_UE8M0_ROWS: Layout = Layout {
     name: "packed_ue8m0_rows",
@@ -784,8 +822,10 @@ pub static PACKED_UE8M0_ROWS: Layout = Layout {
 pub struct Swizzled128x4;
 
 impl ::scalewright::__private::Sealed for Swizzled128x4 {}
+
 impl ScaleLayout for Swizzled128x4 {
     const LAYOUT: &'static Layout = &SWIZZLED_128X4;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 128;
@@ -794,6 +834,7 @@ impl ScaleLayout for Swizzled128x4 {
         let offset = offset * 4 + row / 32 % 4;
         offset * 4 + col % 4
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_4 = offset % 4;
@@ -859,8 +900,10 @@ pub static SWIZZLED_128X4: Layout = Layout {
 pub struct Swizzled8x16;
 
 impl ::scalewright::__private::Sealed for Swizzled8x16 {}
+
 impl ScaleLayout for Swizzled8x16 {
     const LAYOUT: &'static Layout = &SWIZZLED_8X16;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 8;
@@ -868,6 +911,7 @@ impl ScaleLayout for Swizzled8x16 {
         let offset = offset * 8 + row % 8;
         offset * 16 + col % 16
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_3 = offset % 16;
@@ -926,8 +970,10 @@ pub static SWIZZLED_8X16: Layout = Layout {
 pub struct Swizzled8x4;
 
 impl ::scalewright::__private::Sealed for Swizzled8x4 {}
+
 impl ScaleLayout for Swizzled8x4 {
     const LAYOUT: &'static Layout = &SWIZZLED_8X4;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 8;
@@ -935,6 +981,7 @@ impl ScaleLayout for Swizzled8x4 {
         let offset = offset * 8 + row % 8;
         offset * 4 + col % 4
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_3 = offset % 4;
@@ -993,8 +1040,10 @@ pub static SWIZZLED_8X4: Layout = Layout {
 pub struct TritonBlackwell;
 
 impl ::scalewright::__private::Sealed for TritonBlackwell {}
+
 impl ScaleLayout for TritonBlackwell {
     const LAYOUT: &'static Layout = &TRITON_BLACKWELL;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 128;
@@ -1003,6 +1052,7 @@ impl ScaleLayout for TritonBlackwell {
         let offset = offset * 4 + row / 32 % 4;
         offset * 4 + col % 4
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_4 = offset % 4;
@@ -1068,8 +1118,10 @@ pub static TRITON_BLACKWELL: Layout = Layout {
 pub struct TritonCdna4;
 
 impl ::scalewright::__private::Sealed for TritonCdna4 {}
+
 impl ScaleLayout for TritonCdna4 {
     const LAYOUT: &'static Layout = &TRITON_CDNA4;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 32;
@@ -1079,6 +1131,7 @@ impl ScaleLayout for TritonCdna4 {
         let offset = offset * 2 + col / 4 % 2;
         offset * 2 + row / 16 % 2
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_5 = offset % 2;
@@ -1151,8 +1204,10 @@ pub static TRITON_CDNA4: Layout = Layout {
 pub struct TritonHopper4warps;
 
 impl ::scalewright::__private::Sealed for TritonHopper4warps {}
+
 impl ScaleLayout for TritonHopper4warps {
     const LAYOUT: &'static Layout = &TRITON_HOPPER_4WARPS;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 128;
@@ -1163,6 +1218,7 @@ impl ScaleLayout for TritonHopper4warps {
         let offset = offset * 2 + col % 2;
         offset * 2 + row / 8 % 2
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_6 = offset % 2;
@@ -1245,8 +1301,10 @@ pub static TRITON_HOPPER_4WARPS: Layout = Layout {
 pub struct TritonHopper8warps;
 
 impl ::scalewright::__private::Sealed for TritonHopper8warps {}
+
 impl ScaleLayout for TritonHopper8warps {
     const LAYOUT: &'static Layout = &TRITON_HOPPER_8WARPS;
+
     #[inline]
     fn offset(row: usize, col: usize, physical: Extent) -> usize {
         let offset = row / 256;
@@ -1257,6 +1315,7 @@ impl ScaleLayout for TritonHopper8warps {
         let offset = offset * 2 + col % 2;
         offset * 2 + row / 8 % 2
     }
+
     #[inline]
     fn locate(offset: usize, physical: Extent) -> (usize, usize) {
         let digit_6 = offset % 2;

@@ -38,6 +38,7 @@ impl BackendId {
         Self::FlashinferCutlassMxfp4Mxfp8,
         Self::FlashinferTrtllmMxfp4Mxfp8,
     ];
+
     /// The row's contract.
     pub fn contract(self) -> &'static ::scalewright::backend::Contract {
         match self {
@@ -50,6 +51,7 @@ impl BackendId {
             }
         }
     }
+
     /// The row's name in the table.
     pub fn name(self) -> &'static str {
         match self {
@@ -68,6 +70,7 @@ impl ::std::fmt::Display for BackendId {
 
 impl ::std::str::FromStr for BackendId {
     type Err = ::scalewright::UnknownWord;
+
     fn from_str(word: &str) -> Result<Self, Self::Err> {
         match word {
             "deepgemm_fp8_block_sm90" => Ok(Self::DeepgemmFp8BlockSm90),

@@ -202,7 +202,7 @@ pub enum GlobalScope {
 
 /// What the epilogue factor of a GEMM is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alpha {
+pub enum EpilogueFactor {
     /// The global scale of the weight times that of the input.
     WeightTimesInput,
 }
@@ -239,7 +239,7 @@ pub struct InputContract {
     /// The second level, if there is one.
     pub global: Option<GlobalScale>,
     /// The epilogue factor, if there is one.
-    pub alpha: Option<Alpha>,
+    pub alpha: Option<EpilogueFactor>,
 }
 
 /// The two layouts of a GEMM's scales.
@@ -364,7 +364,7 @@ pub trait Reads<F: Format>: Backend {
 #[diagnostic::on_unimplemented(
     message = "backend `{Self}` cannot read `{Input}`: its contract asks for another format or scale layout",
     label = "not what `{Self}` reads",
-    note = "make its input with `quantize_input::<{Self}, _>(..)`, or convert with `relayout()`",
+    note = "make its input with `quantize_input::<{Self}, _, _>(..)`, or convert with `relayout()`",
     note = "the contract stands in `[backend.x.gemm1_input]` of backends.toml; `scalewright show` prints it"
 )]
 pub trait Accepts<Input>: Backend {}

@@ -378,7 +378,9 @@ fn change(rows: &mut Vec<&'static Contract>, change: &Change) {
         // The checker refuses a rule whose anchor is not in the order; a rule before this one may
         // have dropped it, and then there is nothing to move to and the row goes last.
         Change::Before { row, anchor } => move_to(row, &|rows| index(rows, anchor).unwrap_or(rows.len())),
-        Change::After { row, anchor } => move_to(row, &|rows| index(rows, anchor).map_or(rows.len(), |at| at + 1)),
+        Change::After { row, anchor } => {
+            move_to(row, &|rows| index(rows, anchor).map_or(rows.len(), |at| at + 1))
+        }
         Change::First(row) => move_to(row, &|_| 0),
         Change::Last(row) => move_to(row, &|rows| rows.len()),
         Change::Drop(names) => rows.retain(|row| !names.contains(&row.name)),
@@ -446,7 +448,9 @@ fn class_refuses(requires: &Requires, request: &Request) -> Option<Reason> {
     if requires.routing.is_some_and(|methods| !methods.contains(&request.routing)) {
         return Some(Reason::RoutingMethod(request.routing));
     }
-    if let Some(multiple) = requires.hidden_multiple.filter(|multiple| !request.hidden.is_multiple_of(*multiple)) {
+    if let Some(multiple) =
+        requires.hidden_multiple.filter(|multiple| !request.hidden.is_multiple_of(*multiple))
+    {
         return Some(Reason::HiddenDim { multiple });
     }
     let preferred = if parallel.expert_parallel > 1 { GemmType::Grouped } else { GemmType::Indexed };

@@ -46,4 +46,3 @@ pub struct UnknownWord {
     /// What is known.
     pub known: Vec<&'static str>,
 }
-

@@ -129,9 +129,15 @@ impl Checker<'_> {
         for (name, _) in &entries.0 {
             if !model::names::is_name(&name.value) {
                 self.push(
-                    Diagnostic::new(Code::E0107, name.span.clone(), format!("`{}` cannot name a {kind}", name.value))
-                        .help("names become Rust modules and types: lower case letters, digits and single `_`, \
-                               a letter first, no keyword"),
+                    Diagnostic::new(
+                        Code::E0107,
+                        name.span.clone(),
+                        format!("`{}` cannot name a {kind}", name.value),
+                    )
+                    .help(
+                        "names become Rust modules and types: lower case letters, digits and single `_`, \
+                               a letter first, no keyword",
+                    ),
                 );
             } else if let Some(other) = types.insert(model::names::type_name(&name.value), name) {
                 let message = format!("`{}` and `{}` would be one type", name.value, other.value);
@@ -149,5 +155,8 @@ impl Checker<'_> {
 /// Facts as the model has them.
 fn facts(facts: Option<&Vec<schema::Fact>>) -> Vec<model::Fact> {
     let facts = facts.map(Vec::as_slice).unwrap_or_default();
-    facts.iter().map(|fact| model::Fact { from: fact.from.clone(), at: fact.at.clone(), how: fact.how }).collect()
+    facts
+        .iter()
+        .map(|fact| model::Fact { from: fact.from.clone(), at: fact.at.clone(), how: fact.how })
+        .collect()
 }

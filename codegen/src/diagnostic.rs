@@ -115,7 +115,11 @@ pub struct Report {
 impl Report {
     pub(crate) fn new(source: Source, mut findings: Vec<Diagnostic>) -> Self {
         findings.sort_by(|a, b| {
-            (a.primary.span.start, a.code.name(), &a.message).cmp(&(b.primary.span.start, b.code.name(), &b.message))
+            (a.primary.span.start, a.code.name(), &a.message).cmp(&(
+                b.primary.span.start,
+                b.code.name(),
+                &b.message,
+            ))
         });
         findings.dedup();
         Self { source, findings }
@@ -157,7 +161,11 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
 /// "did you mean …? known are …": the help of every finding about an unknown word.
 pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let all: Vec<_> = known.clone().into_iter().map(|known| format!("`{known}`")).collect();
-    let all = if all.is_empty() { "nothing is known here".to_owned() } else { format!("known: {}", all.join(", ")) };
+    let all = if all.is_empty() {
+        "nothing is known here".to_owned()
+    } else {
+        format!("known: {}", all.join(", "))
+    };
     match nearest(word, known) {
         Some(nearest) => format!("did you mean `{nearest}`? {all}"),
         None => all,

@@ -66,7 +66,9 @@ fn main() -> ExitCode {
                 explain(code);
                 ExitCode::SUCCESS
             }
-            None => fail(&format!("there is no finding `{name}`; `explain` alone lists them"), ExitCode::from(2)),
+            None => {
+                fail(&format!("there is no finding `{name}`; `explain` alone lists them"), ExitCode::from(2))
+            }
         },
     }
 }

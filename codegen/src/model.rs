@@ -421,7 +421,9 @@ fn delivery_as(format: &Arc<Format>, wire: &Wire, input: &Input) -> Option<Deliv
         } else {
             Delivery::Convert { wire: wire.clone(), prepared: prepared.clone() }
         }),
-        (_, Known::Vendor(_)) => Some(Delivery::Refused("only the vendor's library knows the layout".to_owned())),
+        (_, Known::Vendor(_)) => {
+            Some(Delivery::Refused("only the vendor's library knows the layout".to_owned()))
+        }
         (_, Known::Is(Scales::Unscaled)) => None,
     }
 }

@@ -52,7 +52,11 @@ pub fn compare(output: &Output, folder: &Path) -> Result<Difference, IoFailure> 
     }
     for path in files(folder)? {
         let relative = path.strip_prefix(folder).unwrap_or(&path);
-        let key = relative.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/");
+        let key = relative
+            .components()
+            .map(|part| part.as_os_str().to_string_lossy())
+            .collect::<Vec<_>>()
+            .join("/");
         if !output.contains_key(&key) && is_ours(&path)? {
             difference.orphaned.push(path);
         }
@@ -68,7 +72,11 @@ pub fn write(output: &Output, folder: &Path) -> Result<Difference, IoFailure> {
     let difference = compare(output, folder)?;
     for path in &difference.stale {
         let relative = path.strip_prefix(folder).unwrap_or(path);
-        let key = relative.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/");
+        let key = relative
+            .components()
+            .map(|part| part.as_os_str().to_string_lossy())
+            .collect::<Vec<_>>()
+            .join("/");
         replace(path, &output[&key])?;
     }
     for path in &difference.orphaned {

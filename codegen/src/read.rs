@@ -21,7 +21,8 @@ pub(crate) trait Read: Sized {
     /// optional.
     fn absent(key: &str, table: &Span, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let message = format!("the key `{key}` is missing");
-        findings.push(Diagnostic::new(Code::E0103, table.clone(), message).label(format!("needs `{key} = …`")));
+        findings
+            .push(Diagnostic::new(Code::E0103, table.clone(), message).label(format!("needs `{key} = …`")));
         None
     }
 }

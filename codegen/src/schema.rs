@@ -4,9 +4,9 @@
 
 use crate::diagnostic::{Code, Diagnostic};
 use crate::model::words::{
-    Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, End, Evidence,
-    GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, QuantizeAt, QuantizeWhen, Rounding,
-    RoutingMethod, ScaleType, Scope,
+    Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, End,
+    Evidence, GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, QuantizeAt,
+    QuantizeWhen, Rounding, RoutingMethod, ScaleType, Scope,
 };
 use crate::read::{Named, Node, Read, record};
 use crate::source::At;

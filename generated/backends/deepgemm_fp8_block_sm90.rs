@@ -7,7 +7,6 @@ use ::scalewright::backend::{
     Fact, Grouping, Honoured, InputContract, InputLayout, Kernel, Known, QuantizeAt,
     Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
-
 use ::scalewright::config::{ActivationFunction, QuantConfig};
 use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
 use super::super::{formats, layouts};
@@ -17,6 +16,7 @@ use super::super::{formats, layouts};
 pub struct DeepgemmFp8BlockSm90;
 
 impl ::scalewright::__private::Sealed for DeepgemmFp8BlockSm90 {}
+
 impl Backend for DeepgemmFp8BlockSm90 {
     const CONTRACT: &'static Contract = &CONTRACT;
 }
@@ -27,6 +27,7 @@ impl Reads<formats::Fp8_1x128> for DeepgemmFp8BlockSm90 {
 
 impl Accepts<::scalewright::tensor::Quantized<formats::Fp8_1x128, layouts::Linear>>
 for DeepgemmFp8BlockSm90 {}
+
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
@@ -157,14 +158,17 @@ mod tests {
     fn layouts() {
         ::scalewright::conformance::layouts(&super::CONTRACT);
     }
+
     #[test]
     fn transports() {
         ::scalewright::conformance::transports(&super::CONTRACT);
     }
+
     #[test]
     fn layer() {
         ::scalewright::conformance::layer(&super::CONTRACT);
     }
+
     #[test]
     fn mutants() {
         ::scalewright::conformance::mutants(&super::CONTRACT);

@@ -3,12 +3,11 @@
 //! The row `[backend.flashinfer_trtllm_mxfp4_mxfp8]`: mxfp4 weights, mxfp8 tokens, executed by this crate.
 
 use ::scalewright::backend::{
-    Accepts, Activation as Function, Alpha, Backend, Bias, BiasOrder, BiasType, Contract,
+    Accepts, Activation as Function, Backend, Bias, BiasOrder, BiasType, Contract,
     Delivery, Encoding, Evidence, Fact, Grouping, Honoured, InputContract, InputLayout,
     Kernel, Known, Parameter, QuantizeAt, Reads, VllmNames, WeightContract, WeightPad,
     WeightScale,
 };
-
 use ::scalewright::config::{ActivationFunction, QuantConfig};
 use ::scalewright::oracle::{Device, ExpertsClass, Requires, RoutingMethod};
 use super::super::{formats, layouts};
@@ -18,6 +17,7 @@ use super::super::{formats, layouts};
 pub struct FlashinferTrtllmMxfp4Mxfp8;
 
 impl ::scalewright::__private::Sealed for FlashinferTrtllmMxfp4Mxfp8 {}
+
 impl Backend for FlashinferTrtllmMxfp4Mxfp8 {
     const CONTRACT: &'static Contract = &CONTRACT;
 }
@@ -28,6 +28,7 @@ impl Reads<formats::Mxfp8> for FlashinferTrtllmMxfp4Mxfp8 {
 
 impl Accepts<::scalewright::tensor::Quantized<formats::Mxfp8, layouts::Linear>>
 for FlashinferTrtllmMxfp4Mxfp8 {}
+
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
@@ -195,14 +196,17 @@ mod tests {
     fn layouts() {
         ::scalewright::conformance::layouts(&super::CONTRACT);
     }
+
     #[test]
     fn transports() {
         ::scalewright::conformance::transports(&super::CONTRACT);
     }
+
     #[test]
     fn layer() {
         ::scalewright::conformance::layer(&super::CONTRACT);
     }
+
     #[test]
     fn mutants() {
         ::scalewright::conformance::mutants(&super::CONTRACT);

@@ -5,7 +5,6 @@
 use ::scalewright::oracle::{
     Engine, NothingFits, Oracle, Order, Request, Selection, evaluate,
 };
-
 use super::super::backends;
 
 /// The backend for a layer with fp8 weights, and why not the ones before it.

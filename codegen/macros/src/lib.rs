@@ -20,11 +20,13 @@ pub fn backends(input: TokenStream) -> TokenStream {
 }
 
 fn expand(path: &syn::LitStr) -> Result<proc_macro2::TokenStream, String> {
-    let root_folder = std::env::var("CARGO_MANIFEST_DIR").map_err(|error| format!("CARGO_MANIFEST_DIR: {error}"))?;
+    let root_folder =
+        std::env::var("CARGO_MANIFEST_DIR").map_err(|error| format!("CARGO_MANIFEST_DIR: {error}"))?;
     let file = Path::new(&root_folder).join(path.value());
     let mut source = Source::read(&file).map_err(|error| error.to_string())?;
     source.name = path.value();
-    let checked = check(&source).map_err(|report| format!("{} is not a table that works\n{report}", path.value()))?;
+    let checked =
+        check(&source).map_err(|report| format!("{} is not a table that works\n{report}", path.value()))?;
     let kernels = emit::cuda::kernels(&checked.table);
     let tokens = root(&checked.table, &kernels, Door::Macro).into_tokens();
     let file = file.to_str().ok_or("the path of the table is not UTF-8")?;

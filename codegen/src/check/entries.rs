@@ -38,11 +38,20 @@ impl Checker<'_> {
         }
     }
 
-    fn check_layout(&mut self, name: &At<String>, layout: &schema::Layout, table: &schema::Table) -> Option<Layout> {
+    fn check_layout(
+        &mut self,
+        name: &At<String>,
+        layout: &schema::Layout,
+        table: &schema::Table,
+    ) -> Option<Layout> {
         let number = self.number(&layout.digits, &[Axis::Row, Axis::Col]);
         let fit = self.fit(layout.pad.as_ref(), layout.divides.as_ref());
         if layout.scale.value.is_empty() {
-            self.error(Code::E0103, &layout.scale.span, format!("the layout `{}` holds no scale type", name.value));
+            self.error(
+                Code::E0103,
+                &layout.scale.span,
+                format!("the layout `{}` holds no scale type", name.value),
+            );
         }
         let (number, fit) = (number?, fit?);
         self.multiples(&number, fit, &layout.digits, layout.pad.as_ref().or(layout.divides.as_ref()));
@@ -56,8 +65,16 @@ impl Checker<'_> {
         };
         let same = |other: &&Arc<Layout>| other.number == layout.number && other.fit == layout.fit;
         if let Some(other) = self.entries.layouts.values().find(same).cloned() {
-            let other_span = table.layout.0.iter().find(|(key, _)| key.value == other.name).map(|(key, _)| key.span.clone());
-            let message = format!("the layouts `{}` and `{}` are one: same digits, same padding", other.name, name.value);
+            let other_span = table
+                .layout
+                .0
+                .iter()
+                .find(|(key, _)| key.value == other.name)
+                .map(|(key, _)| key.span.clone());
+            let message = format!(
+                "the layouts `{}` and `{}` are one: same digits, same padding",
+                other.name, name.value
+            );
             self.push(
                 Diagnostic::new(Code::E0207, name.span.clone(), message)
                     .and(other_span.unwrap_or_default(), "the other")
@@ -82,9 +99,13 @@ impl Checker<'_> {
         let names_half = order.digits.value.iter().any(|digit| digit.value.starts_with("half"));
         if names_half && !gated {
             self.push(
-                Diagnostic::new(Code::E0208, name.span.clone(), format!("the order `{}` does not say which half is 0", name.value))
-                    .and(order.digits.span.clone(), "has a `half` digit")
-                    .help("add `first = \"gate\"` or `first = \"up\"`"),
+                Diagnostic::new(
+                    Code::E0208,
+                    name.span.clone(),
+                    format!("the order `{}` does not say which half is 0", name.value),
+                )
+                .and(order.digits.span.clone(), "has a `half` digit")
+                .help("add `first = \"gate\"` or `first = \"up\"`"),
             );
             return None;
         }
@@ -110,16 +131,21 @@ impl Checker<'_> {
         let wide = matches!(element, ElementType::Bf16 | ElementType::F16 | ElementType::F32);
         if let (true, Some(scale)) = (wide, &format.scale) {
             self.push(
-                Diagnostic::new(Code::E0303, scale.span.clone(), format!("`{}` elements take no scales", element.name()))
-                    .and(format.element.span.clone(), "the element type"),
+                Diagnostic::new(
+                    Code::E0303,
+                    scale.span.clone(),
+                    format!("`{}` elements take no scales", element.name()),
+                )
+                .and(format.element.span.clone(), "the element type"),
             );
             return None;
         }
         if !wide && block.is_none() {
             let message = format!("`{}` elements need a block scale", element.name());
             self.push(
-                Diagnostic::new(Code::E0303, format.element.span.clone(), message)
-                    .help("add `scale.block = { dtype = \"e8m0\", rows = 1, cols = 32 }`, or what it is here"),
+                Diagnostic::new(Code::E0303, format.element.span.clone(), message).help(
+                    "add `scale.block = { dtype = \"e8m0\", rows = 1, cols = 32 }`, or what it is here",
+                ),
             );
             return None;
         }
@@ -130,7 +156,11 @@ impl Checker<'_> {
         });
         let odd = block.filter(|block| element == ElementType::E2m1 && !block.cols.is_multiple_of(2));
         if odd.is_some() {
-            self.error(Code::E0303, &format.element.span, "a block of `e2m1` has to be whole bytes: `cols` even");
+            self.error(
+                Code::E0303,
+                &format.element.span,
+                "a block of `e2m1` has to be whole bytes: `cols` even",
+            );
             return None;
         }
         let global: Option<ScaleType> = global.map(|global| global.value.dtype.value);
@@ -146,8 +176,9 @@ impl Checker<'_> {
                 Err(problem) => {
                     let message = format!("`{}` is no digit: {problem}", digit.value);
                     self.push(
-                        Diagnostic::new(Code::E0201, digit.span.clone(), message)
-                            .help("a digit is `axis`, `axis/n`, `axis%r` or `axis/n%r`, read as (axis / n) % r"),
+                        Diagnostic::new(Code::E0201, digit.span.clone(), message).help(
+                            "a digit is `axis`, `axis/n`, `axis%r` or `axis/n%r`, read as (axis / n) % r",
+                        ),
                     );
                 }
             }
@@ -177,9 +208,15 @@ impl Checker<'_> {
             (None, None) => Some(Fit::Pad(Multiples { row: 1, col: 1 })),
             (Some(pad), Some(divides)) => {
                 self.push(
-                    Diagnostic::new(Code::E0206, divides.span.clone(), "a size is padded or refused, not both")
-                        .and(pad.span.clone(), "padded here")
-                        .help("keep `pad` if the size is rounded up, `divides` if what does not divide is refused"),
+                    Diagnostic::new(
+                        Code::E0206,
+                        divides.span.clone(),
+                        "a size is padded or refused, not both",
+                    )
+                    .and(pad.span.clone(), "padded here")
+                    .help(
+                        "keep `pad` if the size is rounded up, `divides` if what does not divide is refused",
+                    ),
                 );
                 None
             }
@@ -203,12 +240,16 @@ impl Checker<'_> {
                     "the digits need {} to be a multiple of {needs}, and it is only made one of {has}",
                     axis.name()
                 );
-                let torn = number.digits().iter().position(|digit| digit.axis == axis && digit.divisor == needs);
+                let torn =
+                    number.digits().iter().position(|digit| digit.axis == axis && digit.divisor == needs);
                 let torn = torn.map_or(digits.span.clone(), |torn| digits.value[torn].span.clone());
                 self.push(
                     Diagnostic::new(Code::E0205, place, message)
                         .and(torn, format!("divides by {needs}"))
-                        .help(format!("write `pad = {{ {0} = {needs} }}` or `divides = {{ {0} = {needs} }}`", axis.name())),
+                        .help(format!(
+                            "write `pad = {{ {0} = {needs} }}` or `divides = {{ {0} = {needs} }}`",
+                            axis.name()
+                        )),
                 );
             }
         }
@@ -234,7 +275,12 @@ fn describe(flaw: &Flaw, digits: &At<Vec<At<String>>>, parsed: &[Digit], axes: &
             let message = format!("the smallest digit of `{}` has to divide by 1", digit.axis.name());
             Diagnostic::new(Code::E0202, place(*index), message)
                 .label(format!("divides by {}", digit.divisor))
-                .help(format!("add `{}%{}`: without it {} places are one", digit.axis.name(), digit.divisor, digit.divisor))
+                .help(format!(
+                    "add `{}%{}`: without it {} places are one",
+                    digit.axis.name(),
+                    digit.divisor,
+                    digit.divisor
+                ))
         }
         Flaw::Chain { digit, after, wanted } => {
             let axis = parsed[*digit].axis.name();

@@ -11,12 +11,18 @@ use crate::read::Named;
 use crate::schema::{self, Name};
 
 impl Checker<'_> {
-    pub(super) fn oracles(&mut self, table: &Named<schema::Oracle>, backends: &[Arc<Backend>]) -> Vec<Oracle> {
+    pub(super) fn oracles(
+        &mut self,
+        table: &Named<schema::Oracle>,
+        backends: &[Arc<Backend>],
+    ) -> Vec<Oracle> {
         let mut oracles = Vec::new();
         for (family, oracle) in &table.0 {
             let engines = [(Engine::Vllm, &oracle.vllm), (Engine::Native, &oracle.native)];
             let mut orders = Vec::new();
-            for (engine, order) in engines.into_iter().filter_map(|(engine, order)| Some((engine, order.as_ref()?))) {
+            for (engine, order) in
+                engines.into_iter().filter_map(|(engine, order)| Some((engine, order.as_ref()?)))
+            {
                 orders.push(self.engine_order(engine, order, backends));
             }
             oracles.push(Oracle { family: family.value.clone(), orders });
@@ -27,27 +33,45 @@ impl Checker<'_> {
     /// Rows that no oracle ever chooses; in a table that has oracles at all.
     pub(super) fn unreachable_rows(&mut self, table: &schema::Table) {
         let orders = table.oracle.0.iter().flat_map(|(_, oracle)| [&oracle.vllm, &oracle.native]).flatten();
-        let ordered: BTreeSet<&str> = orders.flat_map(|order| &order.order).map(|name| name.value.as_str()).collect();
+        let ordered: BTreeSet<&str> =
+            orders.flat_map(|order| &order.order).map(|name| name.value.as_str()).collect();
         if table.oracle.0.is_empty() {
             return;
         }
         for (name, _) in table.backend.0.iter().filter(|(name, _)| !ordered.contains(name.value.as_str())) {
             self.push(
-                Diagnostic::new(Code::W0702, name.span.clone(), format!("`{}` is in no order, so it is never chosen", name.value))
-                    .help("add it to an `[oracle.….vllm]` or `[oracle.….native]` order"),
+                Diagnostic::new(
+                    Code::W0702,
+                    name.span.clone(),
+                    format!("`{}` is in no order, so it is never chosen", name.value),
+                )
+                .help("add it to an `[oracle.….vllm]` or `[oracle.….native]` order"),
             );
         }
     }
 
-    fn engine_order(&mut self, engine: Engine, order: &schema::EngineOrder, backends: &[Arc<Backend>]) -> EngineOrder {
+    fn engine_order(
+        &mut self,
+        engine: Engine,
+        order: &schema::EngineOrder,
+        backends: &[Arc<Backend>],
+    ) -> EngineOrder {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         for name in &order.order {
             self.row_exists(name);
             if !seen.insert(&name.value) {
-                let first = order.order.iter().find(|other| other.value == name.value).map(|other| other.span.clone());
+                let first = order
+                    .order
+                    .iter()
+                    .find(|other| other.value == name.value)
+                    .map(|other| other.span.clone());
                 self.push(
-                    Diagnostic::new(Code::E0601, name.span.clone(), format!("`{}` is in this order twice", name.value))
-                        .and(first.unwrap_or_default(), "here already"),
+                    Diagnostic::new(
+                        Code::E0601,
+                        name.span.clone(),
+                        format!("`{}` is in this order twice", name.value),
+                    )
+                    .and(first.unwrap_or_default(), "here already"),
                 );
             }
             let row = backends.iter().find(|row| row.name == name.value);
@@ -110,10 +134,12 @@ impl Checker<'_> {
             (None, (None, None, None), None, Some(only)) => Some(Change::Only(names(only))),
             _ => {
                 let ends: Vec<_> = End::ALL.iter().map(|end| format!("\"{}\"", end.name())).collect();
-                self.push(Diagnostic::new(Code::E0603, rule.span.clone(), "a rule has one verb").help(format!(
-                    "verbs are `move` with one of `before`, `after` and `to` ({}), `drop`, and `only`",
-                    ends.join(" or ")
-                )));
+                self.push(Diagnostic::new(Code::E0603, rule.span.clone(), "a rule has one verb").help(
+                    format!(
+                        "verbs are `move` with one of `before`, `after` and `to` ({}), `drop`, and `only`",
+                        ends.join(" or ")
+                    ),
+                ));
                 None
             }
         };

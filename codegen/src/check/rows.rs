@@ -34,7 +34,10 @@ impl Checker<'_> {
         };
         let mut backend = Backend {
             name: name.value.clone(),
-            vllm: row.vllm.as_ref().map(|vllm| Vllm { backend: vllm.backend.clone(), flags: vllm.flags.clone() }),
+            vllm: row
+                .vllm
+                .as_ref()
+                .map(|vllm| Vllm { backend: vllm.backend.clone(), flags: vllm.flags.clone() }),
             facts: facts(row.facts.as_ref()),
             kernel: Kernel::External,
             weight: weight?,
@@ -55,7 +58,10 @@ impl Checker<'_> {
         match open(backend) {
             None => Kernel::Generated,
             Some(open) => {
-                let message = format!("`{}` is described and selected, but not executed: it leaves open {open}", name.value);
+                let message = format!(
+                    "`{}` is described and selected, but not executed: it leaves open {open}",
+                    name.value
+                );
                 self.push(
                     Diagnostic::new(Code::W0701, name.span.clone(), message)
                         .and(row.kernel.span.clone(), "generated, once the row is complete"),
@@ -83,9 +89,15 @@ impl Checker<'_> {
         }
         for span in spans {
             self.push(
-                Diagnostic::new(Code::E0404, span, "only the vendor's library knows this, so nothing can be generated")
-                    .and(row.kernel.span.clone(), "says that it is")
-                    .help("write the closed form, or `kernel = \"external\"`; `gemm2_input` may stay the vendor's"),
+                Diagnostic::new(
+                    Code::E0404,
+                    span,
+                    "only the vendor's library knows this, so nothing can be generated",
+                )
+                .and(row.kernel.span.clone(), "says that it is")
+                .help(
+                    "write the closed form, or `kernel = \"external\"`; `gemm2_input` may stay the vendor's",
+                ),
             );
         }
     }
@@ -97,8 +109,13 @@ impl Checker<'_> {
             for parameter in parameters {
                 if !function.parameters().contains(&parameter.value) {
                     let known: Vec<_> = function.parameters().iter().map(|known| known.name()).collect();
-                    let help = if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
-                    let message = format!("`{}` has no parameter `{}`", function.name(), parameter.value.name());
+                    let help = if known.is_empty() {
+                        "it has none".to_owned()
+                    } else {
+                        format!("it has {}", known.join(", "))
+                    };
+                    let message =
+                        format!("`{}` has no parameter `{}`", function.name(), parameter.value.name());
                     self.push(Diagnostic::new(Code::E0402, parameter.span.clone(), message).help(help));
                 }
             }
@@ -133,7 +150,8 @@ impl Checker<'_> {
             VendorOr::Is(name) => self.lookup("payload", name, |entries| &entries.payloads).map(Known::Is),
         };
         let gate_up = self.gate_up(row, honours);
-        let down = weight.rows.as_ref().and_then(|rows| rows.down.as_ref()).map(|name| (name, self.order(name)));
+        let down =
+            weight.rows.as_ref().and_then(|rows| rows.down.as_ref()).map(|name| (name, self.order(name)));
         if let Some((name, Some(order))) = &down
             && order.first.is_some()
         {
@@ -190,15 +208,21 @@ impl Checker<'_> {
                 continue;
             };
             if order.first.is_none() {
-                let message = format!("`{}` orders plain rows, and {} weights have two halves", order.name, function.name());
+                let message = format!(
+                    "`{}` orders plain rows, and {} weights have two halves",
+                    order.name,
+                    function.name()
+                );
                 self.error(Code::E0403, &order_name.span, message);
             }
             if let Some(honours) = honours
                 && !honours.iter().any(|(honoured, _)| *honoured == function)
             {
-                let message = format!("`{}` has an order of rows, but the row does not honour it", function.name());
-                let mut finding = Diagnostic::new(Code::E0401, name.span.clone(), message)
-                    .help("add it to `honours`, with the parameters that the kernel takes, or remove the order");
+                let message =
+                    format!("`{}` has an order of rows, but the row does not honour it", function.name());
+                let mut finding = Diagnostic::new(Code::E0401, name.span.clone(), message).help(
+                    "add it to `honours`, with the parameters that the kernel takes, or remove the order",
+                );
                 if let Some(function) = &row.activation_function {
                     finding = finding.and(function.honours.span.clone(), "what the row honours");
                 }
@@ -209,7 +233,8 @@ impl Checker<'_> {
         if let (Some(honours), Some(function)) = (honours, &row.activation_function) {
             for (honoured, _) in honours {
                 if rows.gate_up.get(honoured.name()).is_none() {
-                    let message = format!("`{}` is honoured, but no order of rows is given for it", honoured.name());
+                    let message =
+                        format!("`{}` is honoured, but no order of rows is given for it", honoured.name());
                     self.push(
                         Diagnostic::new(Code::E0401, function.honours.span.clone(), message)
                             .and(rows.span.clone(), format!("needs `gate_up.{} = …`", honoured.name())),
@@ -223,7 +248,8 @@ impl Checker<'_> {
     fn weight_scale(&mut self, weight: &schema::Weight, format: &Arc<Format>) -> Option<Option<WeightScale>> {
         let Some(scale) = &weight.scale else {
             if format.block.is_some() {
-                let message = format!("`{}` has block scales, and the row does not say where they are", format.name);
+                let message =
+                    format!("`{}` has block scales, and the row does not say where they are", format.name);
                 self.push(
                     Diagnostic::new(Code::E0304, weight.format.span.clone(), message)
                         .help("add `scale = { layout = \"…\", encoding = \"as_stored\", fill = 0 }`"),
@@ -235,7 +261,8 @@ impl Checker<'_> {
         let Some(block) = format.block else {
             let message = format!("`{}` has no block scales to lay out", format.name);
             self.push(
-                Diagnostic::new(Code::E0304, scale.span.clone(), message).and(weight.format.span.clone(), "the format"),
+                Diagnostic::new(Code::E0304, scale.span.clone(), message)
+                    .and(weight.format.span.clone(), "the format"),
             );
             return None;
         };
@@ -273,7 +300,10 @@ impl Checker<'_> {
             self.push(
                 Diagnostic::new(Code::E0302, place.span.clone(), message)
                     .and(format.span.clone(), format!("has `{}` scales", scale.name()))
-                    .help(format!("it holds {}; add the type to its `scale` list if it does", held.join(", "))),
+                    .help(format!(
+                        "it holds {}; add the type to its `scale` list if it does",
+                        held.join(", ")
+                    )),
             );
         }
     }
@@ -335,7 +365,8 @@ impl Checker<'_> {
 
     fn divides(&mut self, needs: usize, has: usize, place: &At<usize>, what: &str) {
         if needs > 1 && !has.is_multiple_of(needs) {
-            let message = format!("{what} divides by {needs}, and sizes are padded to multiples of {has} only");
+            let message =
+                format!("{what} divides by {needs}, and sizes are padded to multiples of {has} only");
             self.push(
                 Diagnostic::new(Code::E0406, place.span.clone(), message)
                     .help(format!("pad to a multiple of {needs}, or use another order or payload")),
@@ -354,7 +385,8 @@ impl Checker<'_> {
                 let (prepared, kernel) = (prepared?, kernel?);
                 for format in &formats {
                     if let Some(block) = format.0.block {
-                        let prepared_type = input.prepared_dtype.as_ref().map_or(block.scale, |dtype| dtype.value);
+                        let prepared_type =
+                            input.prepared_dtype.as_ref().map_or(block.scale, |dtype| dtype.value);
                         self.holds(&prepared, prepared_type, &layout.prepared, format.1);
                         self.holds(&kernel, block.scale, &layout.kernel, format.1);
                     }
@@ -362,7 +394,8 @@ impl Checker<'_> {
                 Some(Known::Is(Scales::At { prepared, kernel }))
             }
         };
-        let layout = self.scales(&formats, layout, input.layout.as_ref().map(|layout| &layout.span), &input.span);
+        let layout =
+            self.scales(&formats, layout, input.layout.as_ref().map(|layout| &layout.span), &input.span);
         self.rounding(&formats, input.rounding.as_ref());
         self.quantizes(&formats, input);
         Some(Input {
@@ -398,7 +431,8 @@ impl Checker<'_> {
                 Some(Known::Is(Scales::At { prepared: kernel.clone(), kernel }))
             }
         };
-        let layout = self.scales(&formats, layout, input.layout.as_ref().map(|layout| &layout.span), &input.span);
+        let layout =
+            self.scales(&formats, layout, input.layout.as_ref().map(|layout| &layout.span), &input.span);
         self.rounding(&formats, input.rounding.as_ref());
         Some(Input {
             formats: formats.into_iter().map(|(format, _)| format).collect(),
@@ -452,7 +486,8 @@ impl Checker<'_> {
                 None
             }
             (Some((format, name)), None) => {
-                let message = format!("`{}` has block scales, and the row does not say where they are", format.name);
+                let message =
+                    format!("`{}` has block scales, and the row does not say where they are", format.name);
                 self.push(
                     Diagnostic::new(Code::E0304, name.span.clone(), message)
                         .help("add `layout = { prepared = \"…\", kernel = \"…\" }`"),
@@ -463,19 +498,30 @@ impl Checker<'_> {
     }
 
     /// E8M0 scales are chosen by a rule, which the row names unless another library chooses.
-    fn rounding(&mut self, formats: &[(Arc<Format>, &Name)], rounding: Option<&At<crate::model::words::Rounding>>) {
-        let power_of_two =
-            formats.iter().find(|(format, _)| format.block.is_some_and(|block| block.scale == ScaleType::E8m0));
+    fn rounding(
+        &mut self,
+        formats: &[(Arc<Format>, &Name)],
+        rounding: Option<&At<crate::model::words::Rounding>>,
+    ) {
+        let power_of_two = formats
+            .iter()
+            .find(|(format, _)| format.block.is_some_and(|block| block.scale == ScaleType::E8m0));
         match (power_of_two, rounding) {
             (None, Some(rounding)) => {
-                let message = format!("`{}` scales are not powers of two, so no rule rounds them", formats[0].0.name);
+                let message =
+                    format!("`{}` scales are not powers of two, so no rule rounds them", formats[0].0.name);
                 self.push(
-                    Diagnostic::new(Code::E0305, rounding.span.clone(), message).and(formats[0].1.span.clone(), "the format"),
+                    Diagnostic::new(Code::E0305, rounding.span.clone(), message)
+                        .and(formats[0].1.span.clone(), "the format"),
                 );
             }
             (Some((format, name)), None) => {
-                let known: Vec<_> = crate::model::words::Rounding::ALL.iter().map(|rule| rule.name()).collect();
-                let message = format!("`{}` has power-of-two scales, and the row does not say how they are chosen", format.name);
+                let known: Vec<_> =
+                    crate::model::words::Rounding::ALL.iter().map(|rule| rule.name()).collect();
+                let message = format!(
+                    "`{}` has power-of-two scales, and the row does not say how they are chosen",
+                    format.name
+                );
                 self.push(
                     Diagnostic::new(Code::E0305, name.span.clone(), message)
                         .help(format!("add `rounding = \"…\"`, one of {}", known.join(", "))),
@@ -498,7 +544,8 @@ impl Checker<'_> {
         if let (None, Some(quantize)) = (scaled, &input.quantize) {
             let message = format!("`{}` is not quantised, so nobody does it", formats[0].0.name);
             self.push(
-                Diagnostic::new(Code::E0307, quantize.span.clone(), message).and(formats[0].1.span.clone(), "the format"),
+                Diagnostic::new(Code::E0307, quantize.span.clone(), message)
+                    .and(formats[0].1.span.clone(), "the format"),
             );
         }
     }
@@ -544,7 +591,11 @@ fn open(row: &Backend) -> Option<String> {
     lacks(2, row.honours.is_empty(), "the activation functions (`activation_function`)");
     lacks(3, row.gemm1.grouping.is_none(), "how rows are grouped (`gemm1_input.grouping`)");
     lacks(4, row.gemm2.is_none(), "what GEMM2 reads (`gemm2_input`)");
-    lacks(5, row.weight.bias.is_some_and(|bias| bias.order.is_some()), "the bias order, which is the vendor's");
+    lacks(
+        5,
+        row.weight.bias.is_some_and(|bias| bias.order.is_some()),
+        "the bias order, which is the vendor's",
+    );
     let what: Vec<_> = open.into_values().collect();
     (!what.is_empty()).then(|| what.join(", "))
 }

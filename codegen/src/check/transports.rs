@@ -21,8 +21,12 @@ impl Checker<'_> {
             (None, Some(payloads)) => Carries::Payloads(self.payloads(&payloads.value)),
             (Some(scope), Some(payload)) => {
                 self.push(
-                    Diagnostic::new(Code::E0504, payload.span.clone(), "a local transport carries no payload")
-                        .and(scope.span.clone(), "local"),
+                    Diagnostic::new(
+                        Code::E0504,
+                        payload.span.clone(),
+                        "a local transport carries no payload",
+                    )
+                    .and(scope.span.clone(), "local"),
                 );
                 return None;
             }
@@ -68,7 +72,10 @@ impl Checker<'_> {
                 let layout = layout??;
                 self.holds(&layout, block.scale, wire, &payload.format);
                 if !layout.is_per_token() {
-                    let message = format!("`{}` cannot travel: rows of several ranks do not follow each other in it", layout.name);
+                    let message = format!(
+                        "`{}` cannot travel: rows of several ranks do not follow each other in it",
+                        layout.name
+                    );
                     self.push(Diagnostic::new(Code::E0502, wire.span.clone(), message).help(
                         "a wire layout keeps the scales of each token together and pads no rows: its \
                          outermost digit is `row`",

@@ -107,7 +107,9 @@ impl Placement {
 impl Uses {
     fn quantize(&mut self, row: &str, format: &Arc<Format>, layout: &Layout, rounding: Option<Rounding>) {
         // Scales of blocks of several rows, and second-level scales, are not chosen row by row.
-        let Some(block) = format.block.filter(|block| block.rows == 1 && format.global.is_none()) else { return };
+        let Some(block) = format.block.filter(|block| block.rows == 1 && format.global.is_none()) else {
+            return;
+        };
         let max = match format.element {
             ElementType::E4m3 => "448.0f",
             ElementType::E2m1 => "6.0f",
@@ -154,15 +156,23 @@ impl Uses {
 
     fn render(self) -> Vec<Kernel> {
         let tera = templates();
-        let quantize = self.quantize.into_values().map(|kernel| render(&tera, "kernels/quantize.cu.tera", &kernel.name, &kernel));
-        let relayout = self.relayout.into_values().map(|kernel| render(&tera, "kernels/relayout.cu.tera", &kernel.name, &kernel));
+        let quantize = self
+            .quantize
+            .into_values()
+            .map(|kernel| render(&tera, "kernels/quantize.cu.tera", &kernel.name, &kernel));
+        let relayout = self
+            .relayout
+            .into_values()
+            .map(|kernel| render(&tera, "kernels/relayout.cu.tera", &kernel.name, &kernel));
         quantize.chain(relayout).collect()
     }
 }
 
 fn render(tera: &tera::Tera, template: &str, name: &str, values: &impl Serialize) -> Kernel {
     let context = tera::Context::from_serialize(values).expect("the context is a struct of plain values");
-    let text = tera.render(template, &context).unwrap_or_else(|error| panic!("{template} asks for what {name} does not have: {error}"));
+    let text = tera
+        .render(template, &context)
+        .unwrap_or_else(|error| panic!("{template} asks for what {name} does not have: {error}"));
     Kernel { name: name.to_owned(), text }
 }
 
@@ -199,7 +209,8 @@ fn templates() -> tera::Tera {
 fn offset_function(layout: &Layout) -> String {
     let Layout { name, number, .. } = layout;
     let mut text = format!("// {}\n", list(number));
-    text += &format!("__device__ __forceinline__ u64 offset_{name}(u64 row, u64 col, u64 rows, u64 cols) {{\n");
+    text +=
+        &format!("__device__ __forceinline__ u64 offset_{name}(u64 row, u64 col, u64 rows, u64 cols) {{\n");
     for (index, digit) in number.digits().iter().enumerate() {
         let term = term(digit);
         if index == 0 {

@@ -93,7 +93,9 @@ fn spaced(text: &str) -> String {
         let indent = |line: &str| line.len() - line.trim_start().len();
         let begins = ITEMS.iter().any(|item| line.trim_start().starts_with(item));
         let ended = previous.ends_with(['}', ';']) && indent(previous) == indent(line);
-        let same_kind = ["use ", "pub mod ", "pub use "].iter().any(|kind| start.starts_with(kind) && line.starts_with(kind));
+        let same_kind = ["use ", "pub mod ", "pub use "]
+            .iter()
+            .any(|kind| start.starts_with(kind) && line.starts_with(kind));
         if begins && ended && !same_kind {
             spaced.push('\n');
         }
@@ -123,7 +125,8 @@ fn imports(path: TokenStream, names: &[&str], items: &TokenStream) -> TokenStrea
     let mut mentioned = BTreeSet::new();
     collect(items.clone(), &mut mentioned);
     // `Activation as Function`: the name that is mentioned is the last.
-    let used = names.iter().filter(|name| name.rsplit(' ').next().is_some_and(|name| mentioned.contains(name)));
+    let used =
+        names.iter().filter(|name| name.rsplit(' ').next().is_some_and(|name| mentioned.contains(name)));
     let used: Vec<TokenStream> = used.map(|name| name.parse().expect("an import is tokens")).collect();
     if used.is_empty() { TokenStream::new() } else { quote!(use #path::{#(#used),*};) }
 }

@@ -63,7 +63,9 @@ impl Digit {
             "row" => Axis::Row,
             "col" => Axis::Col,
             "half" => Axis::Half,
-            other => return Err(format!("`{other}` is no axis; axes are `row`, `col` and, in an order, `half`")),
+            other => {
+                return Err(format!("`{other}` is no axis; axes are `row`, `col` and, in an order, `half`"));
+            }
         };
         Ok(Self { axis, divisor: divisor.unwrap_or(1), radix })
     }
@@ -219,17 +221,14 @@ mod tests {
 
     #[test]
     fn flaws_are_all_found() {
-        let parse = |digits: &[&str]| digits.iter().map(|digit| Digit::parse(digit).unwrap()).collect::<Vec<_>>();
+        let parse =
+            |digits: &[&str]| digits.iter().map(|digit| Digit::parse(digit).unwrap()).collect::<Vec<_>>();
         let axes = [Axis::Row, Axis::Col];
         assert_eq!(Number::new(parse(&["row"]), &axes), Err(vec![Flaw::Missing(Axis::Col)]));
         assert_eq!(Number::new(parse(&["row/2", "col"]), &axes), Err(vec![Flaw::Start(0)]));
         assert_eq!(
             Number::new(parse(&["row/8", "row%4", "col%4", "half"]), &axes),
-            Err(vec![
-                Flaw::Foreign(3),
-                Flaw::Chain { digit: 0, after: 1, wanted: Some(4) },
-                Flaw::Closed(2)
-            ])
+            Err(vec![Flaw::Foreign(3), Flaw::Chain { digit: 0, after: 1, wanted: Some(4) }, Flaw::Closed(2)])
         );
         assert_eq!(
             Number::new(parse(&["row", "row", "col"]), &axes),

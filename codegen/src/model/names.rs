@@ -17,7 +17,8 @@ fn is_keyword(name: &str) -> bool {
 pub fn type_name(name: &str) -> String {
     let mut camel = String::new();
     for part in name.split('_') {
-        let digits_meet = camel.ends_with(|c: char| c.is_ascii_digit()) && part.starts_with(|c: char| c.is_ascii_digit());
+        let digits_meet =
+            camel.ends_with(|c: char| c.is_ascii_digit()) && part.starts_with(|c: char| c.is_ascii_digit());
         if digits_meet {
             camel.push('_');
         }
@@ -41,6 +42,8 @@ mod tests {
     fn names() {
         assert_eq!(type_name("swizzled_128x4"), "Swizzled128x4");
         assert_eq!(type_name("fp8_1x128"), "Fp8_1x128");
-        assert!(is_name("mn_major_f32") && !is_name("Mn") && !is_name("a__b") && !is_name("type") && !is_name(""));
+        assert!(
+            is_name("mn_major_f32") && !is_name("Mn") && !is_name("a__b") && !is_name("type") && !is_name("")
+        );
     }
 }

@@ -52,10 +52,34 @@ fn one(row: &Backend, table: &Table) -> Module {
         #tests
     };
     let names = [
-        "Accepts", "Activation as Function", "Alpha", "Backend", "Bias", "BiasOrder", "BiasType", "Contract",
-        "Convention", "Delivery", "Encoding", "Evidence", "Fact", "GlobalScale", "GlobalScope", "Grouping",
-        "Honoured", "InputContract", "InputLayout", "Kernel", "Known", "Parameter", "QuantizeAt", "Reads",
-        "VllmNames", "WeightContract", "WeightPad", "WeightScale",
+        "Accepts",
+        "Activation as Function",
+        "EpilogueFactor",
+        "Backend",
+        "Bias",
+        "BiasOrder",
+        "BiasType",
+        "Contract",
+        "Convention",
+        "Delivery",
+        "Encoding",
+        "Evidence",
+        "Fact",
+        "GlobalScale",
+        "GlobalScope",
+        "Grouping",
+        "Honoured",
+        "InputContract",
+        "InputLayout",
+        "Kernel",
+        "Known",
+        "Parameter",
+        "QuantizeAt",
+        "Reads",
+        "VllmNames",
+        "WeightContract",
+        "WeightPad",
+        "WeightScale",
     ];
     let backend_names = imports(quote!(::scalewright::backend), &names, &items);
     let config_names = imports(quote!(::scalewright::config), &["ActivationFunction", "QuantConfig"], &items);
@@ -126,7 +150,11 @@ fn config(row: &Backend) -> TokenStream {
     let arms = row.honours.iter().map(|(function, parameters)| {
         let name = variant(*function);
         let taken: Vec<_> = parameters.iter().map(|parameter| ident(parameter.name())).collect();
-        let pattern = if taken.is_empty() { quote!(Activation::#name) } else { quote!(Activation::#name { #(#taken),* }) };
+        let pattern = if taken.is_empty() {
+            quote!(Activation::#name)
+        } else {
+            quote!(Activation::#name { #(#taken),* })
+        };
         let all = function.parameters().iter().map(|parameter| {
             let field = ident(parameter.name());
             if parameters.contains(parameter) {
@@ -211,7 +239,8 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
     let gemm1 = input(&row.gemm1);
     let gemm2 = option(row.gemm2.as_ref().map(input));
     let honours = row.honours.iter().map(|(function, parameters)| {
-        let (function, parameters) = (variant(*function), parameters.iter().map(|parameter| variant(*parameter)));
+        let (function, parameters) =
+            (variant(*function), parameters.iter().map(|parameter| variant(*parameter)));
         quote!(Honoured { function: Function::#function, parameters: &[#(Parameter::#parameters),*] })
     });
     let experts = row.experts.iter().map(class);
@@ -296,10 +325,13 @@ fn weight(weight: &Weight) -> TokenStream {
     }));
     let bias = option(weight.bias.map(|bias| {
         let dtype = variant(bias.dtype);
-        let order = bias.order.map_or_else(|| quote!(BiasOrder::AsRows), |order| {
-            let order = variant(order);
-            quote!(BiasOrder::#order)
-        });
+        let order = bias.order.map_or_else(
+            || quote!(BiasOrder::AsRows),
+            |order| {
+                let order = variant(order);
+                quote!(BiasOrder::#order)
+            },
+        );
         quote!(Bias { dtype: BiasType::#dtype, order: #order })
     }));
     quote! {
@@ -362,7 +394,7 @@ fn input(input: &Input) -> TokenStream {
     let global = global(input.global);
     let alpha = option(input.alpha.map(|alpha| {
         let alpha = variant(alpha);
-        quote!(Alpha::#alpha)
+        quote!(EpilogueFactor::#alpha)
     }));
     quote! {
         InputContract {

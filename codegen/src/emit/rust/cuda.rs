@@ -24,5 +24,10 @@ pub(super) fn module(kernels: &[Kernel], door: Door) -> Module {
         /// Name and self-contained CUDA source of each kernel, sorted by name.
         pub static KERNELS: &[(&str, &str)] = &[#(#entries),*];
     };
-    Module { name: "cuda".to_owned(), doc: "CUDA kernels, as sources for NVRTC.".to_owned(), items, children: Vec::new() }
+    Module {
+        name: "cuda".to_owned(),
+        doc: "CUDA kernels, as sources for NVRTC.".to_owned(),
+        items,
+        children: Vec::new(),
+    }
 }

@@ -165,7 +165,8 @@ fn describe(layout: &Layout) -> String {
     }
     doc += &format!(" In a box of {rows} × {cols} the first scales are stored at\n\n```text\n");
     for r in 0..rows.min(4) {
-        let offsets = (0..cols.min(8)).map(|c| format!("{:>5}", layout.number.encode([r, c, 0], [rows, cols, 1])));
+        let offsets =
+            (0..cols.min(8)).map(|c| format!("{:>5}", layout.number.encode([r, c, 0], [rows, cols, 1])));
         doc += &format!("row {r}: {}\n", offsets.collect::<Vec<_>>().join(" "));
     }
     doc + "```"
@@ -233,11 +234,12 @@ fn locate(number: &Number) -> TokenStream {
         });
     }
     let axis = |axis: Axis| {
-        let terms = digits.iter().enumerate().filter(|(_, digit)| digit.axis == axis).map(|(index, digit)| {
-            let name = if index == 0 { ident("offset") } else { format_ident!("digit_{index}") };
-            let divisor = count(digit.divisor);
-            if digit.divisor == 1 { quote!(#name) } else { quote!(#name * #divisor) }
-        });
+        let terms =
+            digits.iter().enumerate().filter(|(_, digit)| digit.axis == axis).map(|(index, digit)| {
+                let name = if index == 0 { ident("offset") } else { format_ident!("digit_{index}") };
+                let divisor = count(digit.divisor);
+                if digit.divisor == 1 { quote!(#name) } else { quote!(#name * #divisor) }
+            });
         quote!(#(#terms)+*)
     };
     let (row, col) = (axis(Axis::Row), axis(Axis::Col));

@@ -25,7 +25,8 @@ fn one(oracle: &Oracle) -> Module {
     let family = &oracle.family;
     let orders = oracle.orders.iter().map(order);
     let doc = format!("The oracle of {family} weights: `[oracle.{family}]`.");
-    let select_doc = format!(" The backend for a layer with {family} weights, and why not the ones before it.");
+    let select_doc =
+        format!(" The backend for a layer with {family} weights, and why not the ones before it.");
     let items = quote! {
         #[doc = #select_doc]
         ///
@@ -40,7 +41,16 @@ fn one(oracle: &Oracle) -> Module {
     };
     let activation = imports(quote!(::scalewright::backend), &["Activation"], &items);
     let names = [
-        "Change", "Device", "Engine", "NothingFits", "Oracle", "Order", "Reorder", "Request", "Selection", "Situation",
+        "Change",
+        "Device",
+        "Engine",
+        "NothingFits",
+        "Oracle",
+        "Order",
+        "Reorder",
+        "Request",
+        "Selection",
+        "Situation",
         "evaluate",
     ];
     let oracle_names = imports(quote!(::scalewright::oracle), &names, &items);

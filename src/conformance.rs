@@ -1,0 +1,142 @@
+//! The suites that every executed row has to pass, whatever its table. Generated code calls them, one
+//! test a suite and row.
+//!
+//! They panic when a row fails, as tests do, with the row and what differs.
+
+mod fixtures;
+mod measure;
+mod mutants;
+
+pub use measure::{Case, Failure, Measure, TOLERANCE, adapt, measure};
+pub use mutants::mutants;
+
+use std::collections::HashSet;
+
+use crate::backend::{Contract, Known};
+use crate::cpu::quantize::quantize_prepared;
+use crate::layout::{Extent, Layout};
+use crate::tensor::{Tokens, scale_extent};
+use crate::transport::{DeliverError, deliver};
+
+use fixtures::{Fixture, distinct_tokens};
+
+/// Every layout of the row is a bijection on its physical box, and the emitted map is the digits'.
+/// The quantiser puts every scale where the digits say, and zero everywhere else.
+///
+/// # Panics
+/// If it is not so.
+pub fn layouts(contract: &'static Contract) {
+    println!("{}: {:?}", contract.name, contract.gemm1_input.layout);
+    let input = contract.gemm1_input.layout.is();
+    let gemm2 = contract.gemm2_input.as_ref().and_then(|input| input.layout.is());
+    let weight = contract.weight.scale.as_ref().and_then(|scale| scale.layout.is());
+    let of_inputs = input.into_iter().chain(gemm2).flat_map(|layout| [layout.prepared, layout.kernel]);
+    for layout in of_inputs.chain(weight) {
+        for logical in fixtures::SCALE_SHAPES {
+            is_a_bijection(layout, logical);
+        }
+    }
+    for (rows, cols) in fixtures::TOKEN_SHAPES {
+        scales_are_in_place(contract, rows, cols);
+    }
+}
+
+fn is_a_bijection(layout: &Layout, logical: Extent) {
+    // A layout that refuses the size says so; it is asked for the next size that it takes.
+    let physical = layout.physical(logical).or_else(|_| {
+        let (crate::layout::Fit::Pad(multiple) | crate::layout::Fit::Divide(multiple)) = layout.fit;
+        layout.physical(Extent {
+            rows: logical.rows.next_multiple_of(multiple.rows),
+            cols: logical.cols.next_multiple_of(multiple.cols),
+        })
+    });
+    let physical = physical.unwrap_or_else(|error| panic!("{error}"));
+    let mut seen = HashSet::new();
+    for row in 0..physical.rows {
+        for col in 0..physical.cols {
+            let offset = (layout.offset)(row, col, physical);
+            let place = format!("({row}, {col}) of {} in {physical:?}", layout.name);
+            assert_eq!(offset, layout.offset_by_digits(row, col, physical), "{place}");
+            assert_eq!((layout.locate)(offset, physical), (row, col), "{place}");
+            assert_eq!(layout.locate_by_digits(offset, physical), (row, col), "{place}");
+            assert!(offset < physical.count() && seen.insert(offset), "{place} is stored at {offset} twice");
+        }
+    }
+}
+
+fn scales_are_in_place(contract: &'static Contract, rows: usize, cols: usize) {
+    let format = contract.gemm1_input.formats[0];
+    let (Known::Is(layout), Some(block)) = (contract.gemm1_input.layout, format.block) else { return };
+    let values = distinct_tokens(rows, cols, block.cols);
+    let tokens = Tokens::new(&values, rows, cols).unwrap_or_else(|error| panic!("{error}"));
+    let raw = quantize_prepared(contract, format, tokens).unwrap_or_else(|error| panic!("{error}"));
+    let logical = scale_extent(format, raw.rows, raw.cols).unwrap_or_else(|error| panic!("{error}"));
+    let physical = layout.prepared.physical(logical).unwrap_or_else(|error| panic!("{error}"));
+    let size = block.scale.bytes();
+
+    let mut expected = vec![0; physical.count() * size];
+    for (row, values) in values.chunks(cols).enumerate() {
+        for (col, values) in values.chunks(block.cols).enumerate() {
+            let scale = fixtures::reference_scale(format, contract.gemm1_input.rounding, values);
+            let offset = layout.prepared.offset_by_digits(row, col, physical);
+            expected[offset * size..][..size].copy_from_slice(&scale);
+        }
+    }
+    assert!(
+        raw.scales == expected,
+        "{}: scales of {rows}x{cols} tokens are not where the row says",
+        contract.name
+    );
+}
+
+/// Behind every transport that serves the row, the backend is handed the bytes that it is handed
+/// without one.
+///
+/// # Panics
+/// If it is not so.
+pub fn transports(contract: &'static Contract) {
+    let format = contract.gemm1_input.formats[0];
+    let (first, second, cols) = (3, 2, 288);
+    let values = distinct_tokens(first + second, cols, 32);
+    let tokens =
+        |values| Tokens::new(values, values.len() / cols, cols).unwrap_or_else(|error| panic!("{error}"));
+    let together =
+        quantize_prepared(contract, format, tokens(&values)).unwrap_or_else(|error| panic!("{error}"));
+    let (one, two) = values.split_at(first * cols);
+    for (transport, delivery) in contract.deliveries {
+        println!("{} behind {transport}: {delivery:?}", contract.name);
+        let ranks = [tokens(one), tokens(two)];
+        match deliver(contract, format, transport, &ranks) {
+            Ok(arrived) => assert!(
+                arrived.payload == together.payload && arrived.scales == together.scales,
+                "{} is handed other bytes behind {transport}",
+                contract.name
+            ),
+            Err(DeliverError::Local { .. } | DeliverError::Refused { .. }) => {}
+            Err(error) => panic!("{} behind {transport}: {error}", contract.name),
+        }
+    }
+}
+
+/// A layer on the row agrees with the reference on the same quantised operands, and disagrees when
+/// the scales of its tokens are read in another layout.
+///
+/// # Panics
+/// If it is not so.
+pub fn layer(contract: &'static Contract) {
+    for honoured in contract.activations {
+        for fixture in Fixture::all(contract, honoured.function) {
+            let case = fixture.case();
+            let measure = measure(contract, &case).unwrap_or_else(|failure| panic!("{failure}"));
+            let (error, wrong) = (measure.error_quantised, measure.error_wrong_layout);
+            println!(
+                "{} {} {}: {error:e}, misread {wrong:?}",
+                contract.name, honoured.function, fixture.name
+            );
+            assert!(error <= TOLERANCE, "{} is off by {error} on {}", contract.name, fixture.name);
+            if let Some(wrong) = wrong {
+                assert!(wrong >= 10.0 * error, "{}: a misread layout is off by {wrong} only", contract.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Inputs on which a misplaced byte shows: neighbouring blocks have different scales, sizes where
+//! padding is not zero, halves that differ, more than one expert.
+
+use half::bf16;
+
+use crate::backend::{Activation, Contract, Parameter};
+use crate::config::ActivationFunction;
+use crate::digits::{Axis, Digit};
+use crate::format::{BlockScale, ElementType, FormatSpec, Rounding, ScaleType};
+use crate::layout::{Extent, Fit, Layout};
+use crate::moe::routing::Routing;
+use crate::reference;
+use crate::tensor::Tokens;
+use crate::weights::canonical::Canonical;
+use crate::weights::synthetic::{self, Shape};
+
+use super::Case;
+
+/// Rows and columns of scales: K of 96, 160 and 2880 at blocks of 32.
+pub(super) const SCALE_SHAPES: [Extent; 5] = [
+    Extent { rows: 1, cols: 3 },
+    Extent { rows: 5, cols: 5 },
+    Extent { rows: 127, cols: 90 },
+    Extent { rows: 129, cols: 5 },
+    Extent { rows: 130, cols: 23 },
+];
+
+/// Tokens and hidden sizes.
+pub(super) const TOKEN_SHAPES: [(usize, usize); 4] = [(1, 96), (5, 160), (127, 256), (129, 2880)];
+
+/// The format of the weights that fixtures are made in; rows with another requantise them.
+static MXFP4: FormatSpec = FormatSpec {
+    name: "mxfp4",
+    element: ElementType::E2m1,
+    block: Some(BlockScale { scale: ScaleType::E8m0, rows: 1, cols: 32 }),
+    global: None,
+};
+
+/// Tokens whose blocks all have amax of their own: a power of two apart within a row and a column,
+/// and a mantissa of their own beyond that, so that scales of any type tell blocks apart.
+pub(super) fn distinct_tokens(rows: usize, cols: usize, block: usize) -> Vec<bf16> {
+    let blocks = cols.div_ceil(block);
+    let value = |row: usize, col: usize| {
+        let (index, within) = (row * blocks + col / block, col % block);
+        let exponent = (index % 61) as i32 - 30;
+        let mantissa = 1.0 + (index / 61 % 128) as f32 / 128.0;
+        let sign = if within.is_multiple_of(2) { 1.0 } else { -1.0 };
+        let fraction = if within == 0 { 1.0 } else { (within % 7) as f32 / 8.0 };
+        bf16::from_f32(sign * fraction * mantissa * (exponent as f32).exp2())
+    };
+    (0..rows * cols).map(|index| value(index / cols, index % cols)).collect()
+}
+
+/// The bytes of the scale that the reference chooses for one block.
+pub(super) fn reference_scale(format: &FormatSpec, rounding: Option<Rounding>, values: &[bf16]) -> Vec<u8> {
+    let block = format.block.map_or(1, |block| block.cols);
+    let mut padded = vec![0.0; block];
+    for (padded, value) in padded.iter_mut().zip(values) {
+        *padded = f64::from(value.to_f32());
+    }
+    let quantized = reference::quantize_rows(&padded, block, format, rounding);
+    quantized.unwrap_or_else(|error| panic!("{error}")).1
+}
+
+/// A layer to run on a row.
+pub(super) struct Fixture {
+    pub(super) name: String,
+    pub(super) weights: Canonical,
+    tokens: Vec<bf16>,
+    routing: Routing,
+    activation: ActivationFunction,
+}
+
+impl Fixture {
+    /// The layers that a row is tried on.
+    pub(super) fn all(contract: &Contract, activation: Activation) -> Vec<Self> {
+        let shape = |experts, hidden, intermediate, top_k| Shape { experts, hidden, intermediate, top_k };
+        let shapes = [(5, shape(3, 160, 96, 2)), (129, shape(4, 96, 352, 2)), (1, shape(2, 288, 704, 1))];
+        shapes.into_iter().map(|(tokens, shape)| Self::new(contract, activation, tokens, shape)).collect()
+    }
+
+    pub(super) fn new(contract: &Contract, activation: Activation, tokens: usize, shape: Shape) -> Self {
+        let weights = synthetic::weights(shape, 7, &MXFP4).unwrap_or_else(|error| panic!("{error}"));
+        let biases = contract.weight.bias.and(weights.biases.clone());
+        // Every third token skips expert 0, and none goes to the last but one where there are enough.
+        let choice = |token: usize, k: usize| {
+            ((token + k + usize::from(token.is_multiple_of(3))) % shape.experts) as u32
+        };
+        let ids = (0..tokens).flat_map(|token| (0..shape.top_k).map(move |k| choice(token, k))).collect();
+        let weights_of = (0..tokens * shape.top_k).map(|slot| 0.25 + (slot % 5) as f32 * 0.125).collect();
+        let routing = Routing::new(tokens, shape.top_k, shape.experts, ids, weights_of);
+        Self {
+            name: format!("{tokens} tokens, {shape:?}"),
+            weights: Canonical { biases, ..weights },
+            tokens: varied_tokens(tokens, shape.hidden),
+            routing: routing.unwrap_or_else(|error| panic!("{error}")),
+            activation: function(activation, contract),
+        }
+    }
+
+    pub(super) fn case(&self) -> Case<'_> {
+        self.with(&self.weights)
+    }
+
+    /// The same layer with other weights.
+    pub(super) fn with<'a>(&'a self, weights: &'a Canonical) -> Case<'a> {
+        let rows = self.routing.tokens();
+        let tokens = Tokens::new(&self.tokens, rows, self.tokens.len() / rows);
+        Case {
+            weights,
+            tokens: tokens.unwrap_or_else(|error| panic!("{error}")),
+            routing: &self.routing,
+            activation: self.activation,
+        }
+    }
+}
+
+/// Tokens of which neighbouring blocks, and neighbouring rows, are powers of two apart, all of a size
+/// that matters to the result.
+fn varied_tokens(rows: usize, cols: usize) -> Vec<bf16> {
+    let shape = Shape { experts: 1, hidden: cols, intermediate: 1, top_k: 1 };
+    let mut tokens = synthetic::tokens(shape, rows, 11);
+    for (index, value) in tokens.iter_mut().enumerate() {
+        let (row, block) = (index / cols, index % cols / 32);
+        let exponent = ((5 * row + 3 * block) % 8) as f32 - 4.0;
+        *value = bf16::from_f32(value.to_f32() * exponent.exp2());
+    }
+    tokens
+}
+
+/// `activation` with gpt-oss's parameters where the row honours them, neutral ones where it does not.
+pub(super) fn function(activation: Activation, contract: &Contract) -> ActivationFunction {
+    let honours = |parameter| {
+        let honoured = contract.activations.iter().find(|honoured| honoured.function == activation);
+        honoured.is_some_and(|honoured| honoured.parameters.contains(&parameter))
+    };
+    match activation {
+        Activation::Silu => ActivationFunction::Silu,
+        Activation::Swigluoai => ActivationFunction::Swigluoai {
+            alpha: if honours(Parameter::Alpha) { 1.702 } else { 1.0 },
+            beta: if honours(Parameter::Beta) { 1.0 } else { 0.0 },
+            limit: if honours(Parameter::Limit) { 7.0 } else { f32::INFINITY },
+        },
+    }
+}
+
+/// The layout that the scales of `layout` are misread in: row by row, or, where that is what they
+/// are in, the 128x4 swizzle.
+pub(super) fn misreading(layout: &Layout) -> &'static Layout {
+    if layout.digits == ROW_MAJOR.digits { &SWIZZLE } else { &ROW_MAJOR }
+}
+
+const fn digit(axis: Axis, divisor: usize, radix: Option<usize>) -> Digit {
+    Digit { axis, divisor, radix }
+}
+
+const ALL_SCALES: &[ScaleType] = &[ScaleType::E8m0, ScaleType::E4m3, ScaleType::F32, ScaleType::Bf16];
+
+pub(super) static ROW_MAJOR: Layout = Layout {
+    name: "row by row",
+    digits: &[digit(Axis::Row, 1, None), digit(Axis::Col, 1, None)],
+    fit: Fit::Pad(Extent { rows: 1, cols: 1 }),
+    scales: ALL_SCALES,
+    aliases: &[],
+    offset: |row, col, physical| ROW_MAJOR.offset_by_digits(row, col, physical),
+    locate: |offset, physical| ROW_MAJOR.locate_by_digits(offset, physical),
+};
+
+static SWIZZLE: Layout = Layout {
+    name: "128x4 swizzle",
+    digits: &[
+        digit(Axis::Row, 128, None),
+        digit(Axis::Col, 4, None),
+        digit(Axis::Row, 1, Some(32)),
+        digit(Axis::Row, 32, Some(4)),
+        digit(Axis::Col, 1, Some(4)),
+    ],
+    fit: Fit::Pad(Extent { rows: 128, cols: 4 }),
+    scales: ALL_SCALES,
+    aliases: &[],
+    offset: |row, col, physical| SWIZZLE.offset_by_digits(row, col, physical),
+    locate: |offset, physical| SWIZZLE.locate_by_digits(offset, physical),
+};

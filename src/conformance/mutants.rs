@@ -1,0 +1,237 @@
+//! Known ways of getting a contract wrong, each made on purpose: the check that a row passes has to
+//! fail on every one.
+//!
+//! A mutant is produced under one contract and consumed under another; the engine knows nothing of
+//! it.
+
+use half::bf16;
+
+use crate::backend::{Contract, InputLayout, Known, WeightScale};
+use crate::cpu::layer::forward;
+use crate::cpu::quantize::quantize_prepared;
+use crate::layout::{Half, Order};
+use crate::moe::routing::Routing;
+use crate::tensor::{RawQuantized, scale_extent};
+use crate::weights::canonical::{Biases, Canonical, Stack};
+use crate::weights::prepared::{RawPrepared, prepare};
+use crate::weights::synthetic::Shape;
+
+use super::Case;
+use super::fixtures::{Fixture, ROW_MAJOR};
+use super::measure::{TOLERANCE, reference_output, relative_error};
+
+/// What a mutant's layer comes to: an output to be judged, or an error that already stopped it.
+type Outcome = Result<Vec<bf16>, String>;
+
+/// Every mutant that applies to the row is at least ten times beyond the tolerance.
+///
+/// # Panics
+/// If one is not, or none applies.
+pub fn mutants(contract: &'static Contract) {
+    let mut applied = 0;
+    for honoured in contract.activations {
+        let shape = Shape { experts: 2, hidden: 160, intermediate: 96, top_k: 1 };
+        let fixture = Fixture::new(contract, honoured.function, 133, shape);
+        let case = fixture.case();
+        let input = ok(quantize_prepared(contract, contract.gemm1_input.formats[0], case.tokens));
+        let judged = ok(reference_output(contract, &case, &input));
+        let mutants = [
+            ("identity layout", identity_layout(contract, &case, &input)),
+            ("double swizzle", double_swizzle(contract, &case, &input)),
+            ("weight scales row by row", identity_weight_scales(contract, &case, &input)),
+            ("swapped halves", swapped_halves(contract, &case, &input)),
+            ("padding at the end", end_padding(contract, &case, &input)),
+        ];
+        for (mutant, outcome) in mutants {
+            match outcome {
+                None => println!("{} {}: `{mutant}` does not apply", contract.name, honoured.function),
+                Some(Err(error)) => {
+                    println!("{} {}: `{mutant}` is refused: {error}", contract.name, honoured.function);
+                    applied += 1;
+                }
+                Some(Ok(output)) => {
+                    let error = relative_error(&output, &judged);
+                    println!("{} {}: `{mutant}` is off by {error}", contract.name, honoured.function);
+                    assert!(
+                        error > 10.0 * TOLERANCE,
+                        "{}: `{mutant}` would pass, off by {error}",
+                        contract.name
+                    );
+                    applied += 1;
+                }
+            }
+        }
+    }
+    assert!(applied > 0, "no mutant applies to {}", contract.name);
+}
+
+fn ok<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn run(
+    contract: &Contract,
+    case: &Case<'_>,
+    weights: &RawPrepared,
+    input: &RawQuantized,
+    routing: &Routing,
+) -> Outcome {
+    forward(contract, case.activation, weights, input, routing).map_err(|error| error.to_string())
+}
+
+fn prepared(contract: &Contract, case: &Case<'_>) -> RawPrepared {
+    ok(prepare(contract, case.activation.kind(), case.weights))
+}
+
+/// The producer writes row by row; what the consumer finds beyond is zero. vLLM before #42089.
+fn identity_layout(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    let Known::Is(layout) = contract.gemm1_input.layout else { return None };
+    if layout.prepared.digits == ROW_MAJOR.digits || layout.prepared.digits.is_empty() {
+        return None;
+    }
+    let mut producer = contract.clone();
+    producer.gemm1_input.layout = Known::Is(InputLayout { prepared: &ROW_MAJOR, kernel: layout.kernel });
+    let mut mutant = ok(quantize_prepared(&producer, contract.gemm1_input.formats[0], case.tokens));
+    mutant.scales.resize(input.scales.len(), 0);
+    Some(run(contract, case, &prepared(contract, case), &mutant, case.routing))
+}
+
+/// Scales that are swizzled already are taken for rows and swizzled again.
+fn double_swizzle(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    let Known::Is(InputLayout { prepared: layout, .. }) = contract.gemm1_input.layout else { return None };
+    let size = input.format.block?.scale.bytes();
+    if layout.digits == ROW_MAJOR.digits {
+        return None;
+    }
+    let physical = ok(layout.physical(ok(scale_extent(input.format, input.rows, input.cols))));
+    let mut mutant = input.clone();
+    for index in 0..physical.count() {
+        let to = layout.offset_by_digits(index / physical.cols, index % physical.cols, physical) * size;
+        mutant.scales[to..][..size].copy_from_slice(&input.scales[index * size..][..size]);
+    }
+    Some(run(contract, case, &prepared(contract, case), &mutant, case.routing))
+}
+
+/// The weight scales stay as the checkpoint has them.
+fn identity_weight_scales(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    let scale = contract.weight.scale.as_ref()?;
+    if scale.layout.is()?.digits == ROW_MAJOR.digits {
+        return None;
+    }
+    let mut producer = contract.clone();
+    producer.weight.scale = Some(WeightScale { layout: Known::Is(&ROW_MAJOR), ..scale.clone() });
+    let (right, mut mutant) = (prepared(contract, case), prepared(&producer, case));
+    mutant.gate_up.scales.resize(right.gate_up.scales.len(), 0);
+    mutant.down.scales.resize(right.down.scales.len(), 0);
+    Some(run(contract, case, &mutant, input, case.routing))
+}
+
+/// Gate is taken for up.
+fn swapped_halves(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    let kind = case.activation.kind();
+    let order = contract.weight.gate_up_order(kind)?;
+    let first = match order.first? {
+        Half::Gate => Half::Up,
+        Half::Up => Half::Gate,
+    };
+    let swapped: &'static Order = Box::leak(Box::new(Order { first: Some(first), ..*order }));
+    let mut producer = contract.clone();
+    producer.weight.gate_up = Box::leak(Box::new([(kind, swapped)]));
+    Some(run(contract, case, &prepared(&producer, case), input, case.routing))
+}
+
+/// The fused weight is ordered first and padded at its end, instead of each half alone: row `p` of the
+/// kernel holds what the order without padding has there. Made from weights that hold, for every row
+/// that the kernel reads, what it would find.
+fn end_padding(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    let order = contract.weight.gate_up_order(case.activation.kind())?;
+    let rows = case.weights.intermediate;
+    let padded = rows.next_multiple_of(contract.weight.pad?.gated);
+    if padded == rows || !rows.is_multiple_of(order.multiple) {
+        return None;
+    }
+    let found = |half: Half, row: usize| {
+        let position = order.position(order.half_index(half), row, padded);
+        (position < 2 * rows).then(|| order.source(position, rows))
+    };
+    let moved = found(Half::Gate, rows - 1) != Some((order.half_index(Half::Gate), rows - 1))
+        || found(Half::Up, rows - 1) != Some((order.half_index(Half::Up), rows - 1));
+    if !moved {
+        return None;
+    }
+    let weights = gather_rows(case.weights, padded, |half, row| {
+        found(half, row).map(|(index, row)| {
+            (if index == order.half_index(Half::Gate) { Half::Gate } else { Half::Up }, row)
+        })
+    });
+    let mutant = Case { weights: &weights, ..*case };
+    let mutant = ok(prepare(contract, case.activation.kind(), mutant.weights));
+    Some(run(contract, case, &mutant, input, case.routing))
+}
+
+/// `weights` with `rows` rows a half, row `row` of `half` being what `source` says, or zero.
+fn gather_rows(
+    weights: &Canonical,
+    rows: usize,
+    source: impl Fn(Half, usize) -> Option<(Half, usize)>,
+) -> Canonical {
+    let stack_of = |half: Half| match half {
+        Half::Gate => &weights.gate,
+        Half::Up => &weights.up,
+    };
+    let gather = |half: Half| {
+        let old = stack_of(half);
+        let payload_row = old.payload.len() / (weights.experts * old.rows);
+        let scale_row = old.scales.len() / (weights.experts * old.rows);
+        let mut new = Stack { rows, cols: old.cols, payload: Vec::new(), scales: Vec::new() };
+        for expert in 0..weights.experts {
+            for row in 0..rows {
+                match source(half, row) {
+                    Some((half, row)) => {
+                        let (from, index) = (stack_of(half), expert * old.rows + row);
+                        new.payload.extend(&from.payload[index * payload_row..][..payload_row]);
+                        new.scales.extend(&from.scales[index * scale_row..][..scale_row]);
+                    }
+                    None => {
+                        new.payload.extend(std::iter::repeat_n(0, payload_row));
+                        new.scales.extend(std::iter::repeat_n(0, scale_row));
+                    }
+                }
+            }
+        }
+        new
+    };
+    let widen = |bytes: &[u8], experts_rows: usize, grow: usize| -> Vec<u8> {
+        let row = bytes.len() / experts_rows;
+        bytes.chunks(row).flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0, grow))).collect()
+    };
+    let (old, added) = (&weights.down, rows - weights.intermediate);
+    let down = Stack {
+        rows: old.rows,
+        cols: rows,
+        payload: widen(&old.payload, weights.experts * old.rows, added / 2),
+        scales: widen(&old.scales, weights.experts * old.rows, added / 32),
+    };
+    let biases = weights.biases.as_ref().map(|biases| {
+        let of = |half: Half| match half {
+            Half::Gate => &biases.gate,
+            Half::Up => &biases.up,
+        };
+        let gather = |half: Half| {
+            let places = (0..weights.experts).flat_map(|expert| (0..rows).map(move |row| (expert, row)));
+            let value = |(expert, row): (usize, usize)| {
+                source(half, row).map_or(0.0, |(half, row)| of(half)[expert * weights.intermediate + row])
+            };
+            places.map(value).collect()
+        };
+        Biases { gate: gather(Half::Gate), up: gather(Half::Up), down: biases.down.clone() }
+    });
+    Canonical {
+        intermediate: rows,
+        gate: gather(Half::Gate),
+        up: gather(Half::Up),
+        down,
+        biases,
+        ..weights.clone()
+    }
+}

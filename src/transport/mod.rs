@@ -1,0 +1,170 @@
+//! How tokens get from the ranks that hold them to a backend: what travels, in which layout, and what
+//! is done when it arrives. Ranks of one process; moving bytes between processes is a transport's own
+//! business.
+
+use half::bf16;
+
+use crate::backend::{Contract, Delivery, Known, Reads};
+use crate::cpu::quantize::{QuantizeError, quantize, quantize_prepared};
+use crate::cpu::relayout::relayout;
+use crate::format::{Format, FormatSpec};
+use crate::layout::{Layout, PerToken, ScaleLayout};
+use crate::tensor::{Quantized, RawQuantized, Tokens, WrongSize};
+
+/// Tokens of all ranks as they arrive, scales still in the layout of the wire. The only way on is
+/// [`prepared`](Self::prepared).
+#[derive(Debug, Clone)]
+pub struct Dispatched<F: Format, W: ScaleLayout> {
+    arrived: Quantized<F, W>,
+}
+
+/// All-gather: every rank gets the rows of all, in the order of the ranks. A layout in which rows do
+/// not follow each other does not compile.
+///
+/// # Errors
+/// [`WrongSize`] if ranks hold rows of different sizes.
+pub fn all_gather<F: Format, W: PerToken>(ranks: &[Quantized<F, W>]) -> Result<Dispatched<F, W>, WrongSize> {
+    let raw: Vec<&RawQuantized> = ranks.iter().map(Quantized::raw).collect();
+    let gathered = gather(F::SPEC, W::LAYOUT, &raw)?;
+    let arrived = Quantized::load(gathered.rows, gathered.cols, gathered.payload, gathered.scales)?;
+    Ok(Dispatched { arrived })
+}
+
+impl<F: Format, W: ScaleLayout> Dispatched<F, W> {
+    /// The tokens as backend `B` is handed them: converted once if its layout is another.
+    ///
+    /// # Errors
+    /// [`WrongSize`] if the row's layout refuses the size.
+    pub fn prepared<B: Reads<F>>(self) -> Result<Quantized<F, B::Prepared>, WrongSize> {
+        self.arrived.relayout()
+    }
+}
+
+/// Why nothing was delivered.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DeliverError {
+    /// A transport that the table does not have.
+    #[error("there is no transport `{transport}`; the table has {}", known.join(", "))]
+    Unknown {
+        /// The name.
+        transport: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// The table's decision.
+    #[error("transport `{transport}` does not serve backend `{row}`: it {reason}")]
+    Refused {
+        /// The transport.
+        transport: String,
+        /// The row.
+        row: &'static str,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Several ranks and a transport on which nothing travels.
+    #[error("transport `{transport}` moves nothing, and tokens are on {ranks} ranks")]
+    Local {
+        /// The transport.
+        transport: String,
+        /// The ranks.
+        ranks: usize,
+    },
+    /// Quantisation, before or after dispatch.
+    #[error(transparent)]
+    Quantize(#[from] QuantizeError),
+    /// Gathering, or the conversion after it.
+    #[error(transparent)]
+    Size(#[from] WrongSize),
+}
+
+/// The tokens of `ranks` as the backend is handed them behind `transport`, decided by the table:
+/// quantised before dispatch and converted once, or quantised after it.
+///
+/// # Errors
+/// [`DeliverError`] if the table refuses, or sizes do not fit.
+pub fn deliver(
+    contract: &Contract,
+    format: &'static FormatSpec,
+    transport: &str,
+    ranks: &[Tokens<'_, bf16>],
+) -> Result<RawQuantized, DeliverError> {
+    let Some((_, delivery)) = contract.deliveries.iter().find(|(name, _)| *name == transport) else {
+        let known = contract.deliveries.iter().map(|(name, _)| *name).collect();
+        return Err(DeliverError::Unknown { transport: transport.to_owned(), known });
+    };
+    let input = &contract.gemm1_input;
+    let on_wire = |wire: &'static Layout| -> Result<RawQuantized, DeliverError> {
+        let quantized =
+            ranks.iter().map(|rank| quantize(*rank, format, input.rounding, wire, input.multiple));
+        let quantized: Vec<_> = quantized.collect::<Result<_, _>>()?;
+        Ok(gather(format, wire, &quantized.iter().collect::<Vec<_>>())?)
+    };
+    match *delivery {
+        Delivery::Local => match ranks {
+            [one] => Ok(quantize_prepared(contract, format, *one)?),
+            _ => Err(DeliverError::Local { transport: transport.to_owned(), ranks: ranks.len() }),
+        },
+        Delivery::Direct { wire } => on_wire(wire),
+        Delivery::Convert { wire, prepared } => Ok(relayout(&on_wire(wire)?, prepared)?),
+        Delivery::QuantizeAfter => {
+            let cols = ranks.first().map_or(0, Tokens::cols);
+            let rows = ranks.iter().flat_map(|rank| (0..rank.rows()).flat_map(|row| rank.row(row)));
+            let values: Vec<bf16> = rows.copied().collect();
+            let tokens = Tokens::new(&values, ranks.iter().map(Tokens::rows).sum(), cols)?;
+            Ok(quantize_prepared(contract, format, tokens)?)
+        }
+        Delivery::Refused { reason } => {
+            Err(DeliverError::Refused { transport: transport.to_owned(), row: contract.name, reason })
+        }
+    }
+}
+
+/// Rows of several ranks, one after the other.
+fn gather(
+    format: &'static FormatSpec,
+    layout: &'static Layout,
+    ranks: &[&RawQuantized],
+) -> Result<RawQuantized, WrongSize> {
+    let cols = ranks.first().map_or(0, |rank| rank.cols);
+    if let Some(other) = ranks.iter().find(|rank| rank.cols != cols) {
+        let (rows, expected, got) =
+            (other.rows, format.element.bytes(cols), format.element.bytes(other.cols));
+        return Err(WrongSize::Payload {
+            format: format.name,
+            rows,
+            cols,
+            expected: rows * expected,
+            got: rows * got,
+        });
+    }
+    Ok(RawQuantized {
+        format,
+        layout,
+        rows: ranks.iter().map(|rank| rank.rows).sum(),
+        cols,
+        payload: ranks.iter().flat_map(|rank| &rank.payload).copied().collect(),
+        scales: ranks.iter().flat_map(|rank| &rank.scales).copied().collect(),
+    })
+}
+
+/// What `contract` is handed behind each transport, in words.
+pub fn describe(contract: &Contract) -> impl Iterator<Item = (&'static str, String)> {
+    let prepared = match contract.gemm1_input.layout {
+        Known::Is(layout) => layout.prepared.name,
+        Known::Vendor(why) => why,
+    };
+    contract.deliveries.iter().map(move |(transport, delivery)| {
+        let words = match delivery {
+            Delivery::Local => format!("nothing travels; prepare writes {prepared}"),
+            Delivery::Direct { wire } => {
+                format!("travels in {}, which is what the backend is handed", wire.name)
+            }
+            Delivery::Convert { wire, prepared } => {
+                format!("travels in {}, converted to {} on arrival", wire.name, prepared.name)
+            }
+            Delivery::QuantizeAfter => format!("travels in 16 bits, quantised into {prepared} on arrival"),
+            Delivery::Refused { reason } => format!("refused: it {reason}"),
+        };
+        (*transport, words)
+    })
+}

@@ -1,0 +1,220 @@
+//! The manifest, the tensors, and the list of relations that are not checked.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use half::bf16;
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What `manifest.json` says.
+#[derive(Deserialize)]
+pub struct Manifest {
+    pub files: Vec<File>,
+}
+
+/// One safetensors file and what holds between its tensors.
+#[derive(Deserialize)]
+pub struct File {
+    pub file: String,
+    pub kind: String,
+    #[serde(default)]
+    pub params: Value,
+    pub relations: Vec<Relation>,
+}
+
+/// `outputs` is what `source` made of `inputs`.
+#[derive(Deserialize)]
+pub struct Relation {
+    pub relation: String,
+    pub source: String,
+    pub inputs: Vec<String>,
+    pub outputs: Outputs,
+    #[serde(default)]
+    pub params: Value,
+}
+
+/// Names of output tensors, in order or by slot.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum Outputs {
+    List(Vec<String>),
+    Slots(BTreeMap<String, String>),
+}
+
+impl Relation {
+    pub fn outputs(&self) -> Vec<&str> {
+        match &self.outputs {
+            Outputs::List(names) => names.iter().map(String::as_str).collect(),
+            Outputs::Slots(slots) => slots.values().map(String::as_str).collect(),
+        }
+    }
+
+    /// The tensor in slot `slot`.
+    pub fn slot(&self, slot: &str) -> Option<&str> {
+        match &self.outputs {
+            Outputs::List(_) => None,
+            Outputs::Slots(slots) => slots.get(slot).map(String::as_str),
+        }
+    }
+
+    /// The name that a source goes by in a quantisation file.
+    pub fn label(&self) -> &str {
+        self.params["label"].as_str().unwrap_or("")
+    }
+
+    pub fn describe(&self, file: &File) -> String {
+        let outputs = self.outputs().join(", ");
+        format!("{}: {} [{}] {} -> {outputs}", file.file, self.source, self.label(), self.relation)
+    }
+}
+
+/// A tensor, by name.
+pub struct Tensor {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+impl Tensor {
+    /// Rows of its last dimension.
+    pub fn cols(&self) -> usize {
+        *self.shape.last().expect("a tensor of the manifest has a dimension")
+    }
+
+    /// The 32-bit words.
+    pub fn words(&self) -> Vec<u32> {
+        assert!(matches!(self.dtype, Dtype::I32 | Dtype::F32));
+        self.bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    /// The values of a tensor of numbers. Integers are bit patterns of bf16 (I16) and f32 (I32) in
+    /// the cast files.
+    pub fn reals(&self) -> Vec<f32> {
+        match self.dtype {
+            Dtype::F32 | Dtype::I32 => self.words().into_iter().map(f32::from_bits).collect(),
+            Dtype::BF16 | Dtype::I16 => self.bf16().into_iter().map(bf16::to_f32).collect(),
+            other => panic!("{other} is no type of numbers"),
+        }
+    }
+
+    pub fn bf16(&self) -> Vec<bf16> {
+        assert!(matches!(self.dtype, Dtype::BF16 | Dtype::I16));
+        self.bytes.chunks_exact(2).map(|pair| bf16::from_le_bytes([pair[0], pair[1]])).collect()
+    }
+
+    pub fn doubles(&self) -> Vec<f64> {
+        self.reals().into_iter().map(f64::from).collect()
+    }
+}
+
+/// The tensors of one file.
+pub struct Tensors(BTreeMap<String, Tensor>);
+
+impl std::ops::Index<&str> for Tensors {
+    type Output = Tensor;
+
+    fn index(&self, name: &str) -> &Tensor {
+        self.0.get(name).unwrap_or_else(|| panic!("no tensor `{name}`"))
+    }
+}
+
+/// A relation that is not checked, or not in all rows. Every text is a prefix of the manifest's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    #[serde(default)]
+    pub file: String,
+    #[serde(default)]
+    pub source: String,
+    #[serde(default)]
+    pub relation: String,
+    #[serde(default)]
+    pub label: String,
+    #[serde(default)]
+    pub output: String,
+    /// Rows of the input in which the source differs from what is implemented; the others are
+    /// checked. Without it nothing is.
+    pub rows: Option<Vec<usize>>,
+    /// Why.
+    pub reason: String,
+}
+
+impl Listed {
+    pub fn covers(&self, file: &File, relation: &Relation) -> bool {
+        file.file.starts_with(&self.file)
+            && relation.source.starts_with(&self.source)
+            && relation.relation.starts_with(&self.relation)
+            && relation.label().starts_with(&self.label)
+            && relation.outputs().iter().any(|output| output.starts_with(&self.output))
+    }
+}
+
+/// Where the golden files are.
+pub fn path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
+}
+
+fn json<T: for<'de> Deserialize<'de>>(file: &str) -> T {
+    let text = std::fs::read_to_string(path(file)).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+pub fn manifest() -> Manifest {
+    json("manifest.json")
+}
+
+pub fn listed() -> Vec<Listed> {
+    json("unsupported.json")
+}
+
+pub fn tensors(file: &File) -> Tensors {
+    let bytes = std::fs::read(path(&file.file)).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let own = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
+        let tensor =
+            Tensor { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: view.data().to_vec() };
+        (name, tensor)
+    };
+    Tensors(tensors.tensors().into_iter().map(own).collect())
+}
+
+/// The outcome of a check: what differs, if anything does.
+pub type Outcome = Result<(), String>;
+
+/// Compares, value by value, and names the first that differs.
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: &[T], theirs: &[T]) -> Outcome {
+    all_same(what, ours, theirs, |ours, theirs| ours == theirs)
+}
+
+/// As [`same`], with `is_same` to judge.
+pub fn all_same<T: std::fmt::Debug>(
+    what: &str,
+    ours: &[T],
+    theirs: &[T],
+    is_same: impl Fn(&T, &T) -> bool,
+) -> Outcome {
+    if ours.len() != theirs.len() {
+        return Err(format!("{what}: {} values, not {}", ours.len(), theirs.len()));
+    }
+    let differ: Vec<usize> =
+        (0..ours.len()).filter(|index| !is_same(&ours[*index], &theirs[*index])).collect();
+    match differ.first() {
+        None => Ok(()),
+        Some(&first) => Err(format!(
+            "{what}: {} of {} differ; [{first}] is {:?}, not {:?}",
+            differ.len(),
+            ours.len(),
+            ours[first],
+            theirs[first]
+        )),
+    }
+}
+
+/// Whether two numbers are equal within a tolerance; NaN equals NaN, infinities their like.
+pub fn close(ours: f64, theirs: f64, relative: f64, absolute: f64) -> bool {
+    ours == theirs
+        || (ours.is_nan() && theirs.is_nan())
+        || (ours - theirs).abs() <= relative * theirs.abs() + absolute
+}
