@@ -1,1 +1,9 @@
-fn main() {}
+//! The `scalewright` program.
+
+use std::process::ExitCode;
+
+mod cli;
+
+fn main() -> ExitCode {
+    cli::run()
+}

@@ -183,7 +183,21 @@ pub fn load(path: &Path, format: &'static FormatSpec, layer: Option<usize>) -> R
     // SAFETY: the map is read-only, private to this function and copied from; as with every mapped
     // file, nobody may truncate it meanwhile.
     let bytes = unsafe { Mmap::map(&file) }.map_err(open)?;
-    let tensors = SafeTensors::deserialize(&bytes)
+    parse(path, &bytes, format, layer)
+}
+
+/// [`load`], from the bytes of a file; `path` is what errors call it.
+///
+/// # Errors
+/// As [`load`], but for opening the file.
+pub fn parse(
+    path: &Path,
+    bytes: &[u8],
+    format: &'static FormatSpec,
+    layer: Option<usize>,
+) -> Result<Checkpoint, LoadError> {
+    check_format(format)?;
+    let tensors = SafeTensors::deserialize(bytes)
         .map_err(|source| LoadError::NotSafetensors { path: path.to_owned(), source })?;
     let names = find_layer(path, &tensors, layer)?;
     Source { path, tensors }.checkpoint(&names, format)

@@ -7,7 +7,7 @@ use scalewright::reference;
 use crate::data::{Outcome, Relation, Tensors, all_same, close};
 use crate::engine;
 
-pub fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
+pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let name = *relation.outputs().first()?;
     let function = match name.split_once('.')? {
         ("act_and_mul", "silu") => ActivationFunction::Silu,

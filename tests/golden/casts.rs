@@ -6,7 +6,7 @@ use scalewright::reference;
 use crate::data::{Outcome, Relation, Tensors, all_same, same};
 use crate::engine;
 
-pub fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
+pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let output = *relation.outputs().first()?;
     let theirs = &tensors[output];
     if let Some(format) = output.strip_suffix(".f32bits").and_then(|name| name.split('.').next()) {

@@ -10,41 +10,41 @@ use serde_json::Value;
 
 /// What `manifest.json` says.
 #[derive(Deserialize)]
-pub struct Manifest {
-    pub files: Vec<File>,
+pub(crate) struct Manifest {
+    pub(crate) files: Vec<File>,
 }
 
 /// One safetensors file and what holds between its tensors.
 #[derive(Deserialize)]
-pub struct File {
-    pub file: String,
-    pub kind: String,
+pub(crate) struct File {
+    pub(crate) file: String,
+    pub(crate) kind: String,
     #[serde(default)]
-    pub params: Value,
-    pub relations: Vec<Relation>,
+    pub(crate) params: Value,
+    pub(crate) relations: Vec<Relation>,
 }
 
 /// `outputs` is what `source` made of `inputs`.
 #[derive(Deserialize)]
-pub struct Relation {
-    pub relation: String,
-    pub source: String,
-    pub inputs: Vec<String>,
-    pub outputs: Outputs,
+pub(crate) struct Relation {
+    pub(crate) relation: String,
+    pub(crate) source: String,
+    pub(crate) inputs: Vec<String>,
+    pub(crate) outputs: Outputs,
     #[serde(default)]
-    pub params: Value,
+    pub(crate) params: Value,
 }
 
 /// Names of output tensors, in order or by slot.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub enum Outputs {
+pub(crate) enum Outputs {
     List(Vec<String>),
     Slots(BTreeMap<String, String>),
 }
 
 impl Relation {
-    pub fn outputs(&self) -> Vec<&str> {
+    pub(crate) fn outputs(&self) -> Vec<&str> {
         match &self.outputs {
             Outputs::List(names) => names.iter().map(String::as_str).collect(),
             Outputs::Slots(slots) => slots.values().map(String::as_str).collect(),
@@ -52,7 +52,7 @@ impl Relation {
     }
 
     /// The tensor in slot `slot`.
-    pub fn slot(&self, slot: &str) -> Option<&str> {
+    pub(crate) fn slot(&self, slot: &str) -> Option<&str> {
         match &self.outputs {
             Outputs::List(_) => None,
             Outputs::Slots(slots) => slots.get(slot).map(String::as_str),
@@ -60,38 +60,38 @@ impl Relation {
     }
 
     /// The name that a source goes by in a quantisation file.
-    pub fn label(&self) -> &str {
+    pub(crate) fn label(&self) -> &str {
         self.params["label"].as_str().unwrap_or("")
     }
 
-    pub fn describe(&self, file: &File) -> String {
+    pub(crate) fn describe(&self, file: &File) -> String {
         let outputs = self.outputs().join(", ");
         format!("{}: {} [{}] {} -> {outputs}", file.file, self.source, self.label(), self.relation)
     }
 }
 
 /// A tensor, by name.
-pub struct Tensor {
-    pub dtype: Dtype,
-    pub shape: Vec<usize>,
-    pub bytes: Vec<u8>,
+pub(crate) struct Tensor {
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Tensor {
     /// Rows of its last dimension.
-    pub fn cols(&self) -> usize {
+    pub(crate) fn cols(&self) -> usize {
         *self.shape.last().expect("a tensor of the manifest has a dimension")
     }
 
     /// The 32-bit words.
-    pub fn words(&self) -> Vec<u32> {
+    pub(crate) fn words(&self) -> Vec<u32> {
         assert!(matches!(self.dtype, Dtype::I32 | Dtype::F32));
         self.bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
     /// The values of a tensor of numbers. Integers are bit patterns of bf16 (I16) and f32 (I32) in
     /// the cast files.
-    pub fn reals(&self) -> Vec<f32> {
+    pub(crate) fn reals(&self) -> Vec<f32> {
         match self.dtype {
             Dtype::F32 | Dtype::I32 => self.words().into_iter().map(f32::from_bits).collect(),
             Dtype::BF16 | Dtype::I16 => self.bf16().into_iter().map(bf16::to_f32).collect(),
@@ -99,18 +99,18 @@ impl Tensor {
         }
     }
 
-    pub fn bf16(&self) -> Vec<bf16> {
+    pub(crate) fn bf16(&self) -> Vec<bf16> {
         assert!(matches!(self.dtype, Dtype::BF16 | Dtype::I16));
         self.bytes.chunks_exact(2).map(|pair| bf16::from_le_bytes([pair[0], pair[1]])).collect()
     }
 
-    pub fn doubles(&self) -> Vec<f64> {
+    pub(crate) fn doubles(&self) -> Vec<f64> {
         self.reals().into_iter().map(f64::from).collect()
     }
 }
 
 /// The tensors of one file.
-pub struct Tensors(BTreeMap<String, Tensor>);
+pub(crate) struct Tensors(BTreeMap<String, Tensor>);
 
 impl std::ops::Index<&str> for Tensors {
     type Output = Tensor;
@@ -123,26 +123,26 @@ impl std::ops::Index<&str> for Tensors {
 /// A relation that is not checked, or not in all rows. Every text is a prefix of the manifest's.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Listed {
+pub(crate) struct Listed {
     #[serde(default)]
-    pub file: String,
+    pub(crate) file: String,
     #[serde(default)]
-    pub source: String,
+    pub(crate) source: String,
     #[serde(default)]
-    pub relation: String,
+    pub(crate) relation: String,
     #[serde(default)]
-    pub label: String,
+    pub(crate) label: String,
     #[serde(default)]
-    pub output: String,
+    pub(crate) output: String,
     /// Rows of the input in which the source differs from what is implemented; the others are
     /// checked. Without it nothing is.
-    pub rows: Option<Vec<usize>>,
+    pub(crate) rows: Option<Vec<usize>>,
     /// Why.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 impl Listed {
-    pub fn covers(&self, file: &File, relation: &Relation) -> bool {
+    pub(crate) fn covers(&self, file: &File, relation: &Relation) -> bool {
         file.file.starts_with(&self.file)
             && relation.source.starts_with(&self.source)
             && relation.relation.starts_with(&self.relation)
@@ -152,7 +152,7 @@ impl Listed {
 }
 
 /// Where the golden files are.
-pub fn path(file: &str) -> PathBuf {
+pub(crate) fn path(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
 }
 
@@ -161,15 +161,15 @@ fn json<T: for<'de> Deserialize<'de>>(file: &str) -> T {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-pub fn manifest() -> Manifest {
+pub(crate) fn manifest() -> Manifest {
     json("manifest.json")
 }
 
-pub fn listed() -> Vec<Listed> {
+pub(crate) fn listed() -> Vec<Listed> {
     json("unsupported.json")
 }
 
-pub fn tensors(file: &File) -> Tensors {
+pub(crate) fn tensors(file: &File) -> Tensors {
     let bytes = std::fs::read(path(&file.file)).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let own = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
@@ -181,15 +181,15 @@ pub fn tensors(file: &File) -> Tensors {
 }
 
 /// The outcome of a check: what differs, if anything does.
-pub type Outcome = Result<(), String>;
+pub(crate) type Outcome = Result<(), String>;
 
 /// Compares, value by value, and names the first that differs.
-pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: &[T], theirs: &[T]) -> Outcome {
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: &[T], theirs: &[T]) -> Outcome {
     all_same(what, ours, theirs, |ours, theirs| ours == theirs)
 }
 
 /// As [`same`], with `is_same` to judge.
-pub fn all_same<T: std::fmt::Debug>(
+pub(crate) fn all_same<T: std::fmt::Debug>(
     what: &str,
     ours: &[T],
     theirs: &[T],
@@ -213,7 +213,7 @@ pub fn all_same<T: std::fmt::Debug>(
 }
 
 /// Whether two numbers are equal within a tolerance; NaN equals NaN, infinities their like.
-pub fn close(ours: f64, theirs: f64, relative: f64, absolute: f64) -> bool {
+pub(crate) fn close(ours: f64, theirs: f64, relative: f64, absolute: f64) -> bool {
     ours == theirs
         || (ours.is_nan() && theirs.is_nan())
         || (ours - theirs).abs() <= relative * theirs.abs() + absolute

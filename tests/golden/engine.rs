@@ -18,19 +18,19 @@ use scalewright::weights::prepared::prepare;
 
 use crate::data::Tensor;
 
-pub fn format(name: &str) -> &'static FormatSpec {
+pub(crate) fn format(name: &str) -> &'static FormatSpec {
     FORMATS.iter().find(|format| format.name == name).unwrap_or_else(|| panic!("no format `{name}`"))
 }
 
-pub fn layout(name: &str) -> &'static Layout {
+pub(crate) fn layout(name: &str) -> &'static Layout {
     LAYOUTS.iter().find(|layout| layout.name == name).unwrap_or_else(|| panic!("no layout `{name}`"))
 }
 
-pub fn order(name: &str) -> &'static Order {
+pub(crate) fn order(name: &str) -> &'static Order {
     ORDERS.iter().find(|order| order.name == name).unwrap_or_else(|| panic!("no order `{name}`"))
 }
 
-pub fn decode(element: ElementType, code: u8) -> f32 {
+pub(crate) fn decode(element: ElementType, code: u8) -> f32 {
     match element {
         ElementType::E2m1 => element::e2m1_decode(code),
         ElementType::E4m3 => element::e4m3_decode(code),
@@ -38,11 +38,11 @@ pub fn decode(element: ElementType, code: u8) -> f32 {
     }
 }
 
-pub fn decode_e8m0(byte: u8) -> f32 {
+pub(crate) fn decode_e8m0(byte: u8) -> f32 {
     element::e8m0_decode(byte)
 }
 
-pub fn encode(element: ElementType, value: f32) -> u8 {
+pub(crate) fn encode(element: ElementType, value: f32) -> u8 {
     match element {
         ElementType::E2m1 => element::e2m1_encode(value),
         ElementType::E4m3 => element::e4m3_encode(value),
@@ -51,7 +51,7 @@ pub fn encode(element: ElementType, value: f32) -> u8 {
 }
 
 /// Quantises a matrix of bf16 or f32.
-pub fn quantize(
+pub(crate) fn quantize(
     values: &Tensor,
     format: &'static FormatSpec,
     rounding: Rounding,
@@ -72,16 +72,16 @@ pub fn quantize(
     .unwrap()
 }
 
-pub fn relayout(from: &RawQuantized, to: &'static Layout) -> RawQuantized {
+pub(crate) fn relayout(from: &RawQuantized, to: &'static Layout) -> RawQuantized {
     relayout::relayout(from, to).unwrap()
 }
 
-pub fn activate(function: ActivationFunction, gate: f32, up: f32) -> f32 {
+pub(crate) fn activate(function: ActivationFunction, gate: f32, up: f32) -> f32 {
     activation::activate(function, gate, up)
 }
 
 /// The rows that this crate executes on weights in `format` with `function`.
-pub fn contracts(format: &'static FormatSpec, function: ActivationFunction) -> Vec<&'static Contract> {
+pub(crate) fn contracts(format: &'static FormatSpec, function: ActivationFunction) -> Vec<&'static Contract> {
     let fits = |contract: &&&Contract| {
         contract.kernel == Kernel::Generated
             && contract.weight.format == format
@@ -91,7 +91,7 @@ pub fn contracts(format: &'static FormatSpec, function: ActivationFunction) -> V
 }
 
 /// The layer as `contract` says, from bf16 tokens to bf16 outputs.
-pub fn layer(
+pub(crate) fn layer(
     contract: &'static Contract,
     function: ActivationFunction,
     weights: &Canonical,

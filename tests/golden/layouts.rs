@@ -7,7 +7,7 @@ use scalewright::tensor::RawQuantized;
 use crate::data::{Outcome, Relation, Tensor, Tensors, same};
 use crate::engine;
 
-pub fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
+pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let outputs = relation.outputs();
     let output = &tensors[outputs.first()?];
     let input = |index: usize| &tensors[&relation.inputs[index]];

@@ -11,7 +11,7 @@ use scalewright::weights::gpt_oss::{self, Checkpoint};
 use crate::data::{File, Outcome, Relation, Tensors, all_same, close, path, same};
 use crate::engine;
 
-pub fn check(file: &File, tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
+pub(crate) fn check(file: &File, tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let checkpoint = gpt_oss::load(&path(&file.file), engine::format("mxfp4"), None).unwrap();
     let text = relation.relation.as_str();
     if text.starts_with("bf16 [E,2I,H] dequantised") {
@@ -114,8 +114,12 @@ fn block(
     if source == "hf_f32" {
         routed(checkpoint, &input, tensor("router_logits").doubles(), chosen)?;
     }
-    for contract in engine::contracts(checkpoint.weights.format, activation(file)) {
-        row(contract, activation(file), &checkpoint.weights, &tensors["x"].bf16(), chosen, &theirs)?;
+    let contracts = engine::contracts(checkpoint.weights.format, activation(file));
+    if contracts.is_empty() {
+        return Err("no row of the table runs gpt-oss".into());
+    }
+    for contract in contracts {
+        row(contract, activation(file), &checkpoint.weights, &tensors["x"].bf16(), chosen)?;
     }
     Ok(())
 }
@@ -143,14 +147,15 @@ fn routed(checkpoint: &Checkpoint, input: &[f64], theirs: Vec<f64>, chosen: Chos
     })
 }
 
-/// One row of the table: near the reference on the same quantised operands, and near `theirs`.
+/// One row of the table against the reference on the same quantised operands. The reference on
+/// operands as they are is held to their output, which ties the row to it; what lies between, 2 to 5%
+/// of the output, is what FP8 loses, and no tolerance would tell that from a mistake.
 fn row(
     contract: &'static Contract,
     function: ActivationFunction,
     weights: &Canonical,
     tokens: &[bf16],
     chosen: Chosen<'_>,
-    theirs: &[f64],
 ) -> Outcome {
     let rows = tokens.len() / weights.hidden;
     let (ids, router) = (chosen.ids.to_vec(), chosen.weights.to_vec());
@@ -166,24 +171,19 @@ fn row(
     let expected = reference::quantize_dequantize(&input, weights.hidden, gemm1.formats[0], gemm1.rounding)
         .and_then(|input| reference::layer(weights, function, chosen, &input, gemm2))
         .map_err(|error| error.to_string())?;
-    for (what, expected, limit) in [
-        ("the same operands", &expected[..], OUTPUT_ROUNDING),
-        ("the unquantised layer", theirs, QUANTISATION),
-    ] {
-        let error = frobenius(&ours, expected);
-        if error.is_nan() || error > limit {
-            return Err(format!("{}: {error:.2e} away from {what}, over {limit:e}", contract.name));
-        }
+    let error = frobenius(&ours, &expected);
+    if error.is_nan() || error > OUTPUT_ROUNDING {
+        return Err(format!(
+            "{}: {error:.2e} away from the reference, over {OUTPUT_ROUNDING:e}",
+            contract.name
+        ));
     }
     Ok(())
 }
 
-/// Outputs are rounded to bf16 (2^-9 each), and a value near a boundary may be requantised another
-/// way between the GEMMs.
-const OUTPUT_ROUNDING: f64 = 1e-2;
-
-/// What is lost by quantising tokens to FP8 twice (2^-4 each at worst), relative to the output.
-const QUANTISATION: f64 = 5e-2;
+/// Outputs are rounded to bf16, by 2^-9 at most; as much again for sums in f32 and for values that
+/// are so near a boundary that they are requantised another way between the GEMMs.
+const OUTPUT_ROUNDING: f64 = 2.0 / 512.0;
 
 /// The distance of two vectors, relative to the second one's length.
 fn frobenius(ours: &[f64], theirs: &[f64]) -> f64 {

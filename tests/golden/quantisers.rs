@@ -9,7 +9,12 @@ use crate::data::{File, Outcome, Relation, Tensor, Tensors, all_same, same};
 use crate::engine;
 
 /// Checks a relation in all rows of its input but `left_out`.
-pub fn check(file: &File, tensors: &Tensors, relation: &Relation, left_out: &[usize]) -> Option<Outcome> {
+pub(crate) fn check(
+    file: &File,
+    tensors: &Tensors,
+    relation: &Relation,
+    left_out: &[usize],
+) -> Option<Outcome> {
     let format = match file.file.as_str() {
         "quant/mxfp8.safetensors" => engine::format("mxfp8"),
         "quant/mxfp4.safetensors" => engine::format("mxfp4"),

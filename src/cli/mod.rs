@@ -1,0 +1,68 @@
+//! The commands of the program. Results go to stdout, diagnostics to stderr; the exit status is 0 if
+//! all is well, 1 if what was looked at is wrong, 2 if the question was.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
+
+mod backends;
+mod check;
+mod layout;
+mod show;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Quantised mixture-of-experts backends as a checked table.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs one MoE layer on every row that this crate executes and compares it with the reference.
+    Verify(verify::Arguments),
+    /// Lists the rows of the table.
+    Backends(backends::Arguments),
+    /// Says what one row asks for, and what travels to it on each transport.
+    Show(show::Arguments),
+    /// Prints where each scale of a layout is stored.
+    Layout(layout::Arguments),
+    /// Checks a table and prints every finding.
+    Check(check::Arguments),
+}
+
+/// What keeps a command from a good end.
+enum Trouble {
+    /// What was looked at is wrong; it has been said how.
+    Wrong,
+    /// What was asked for makes no sense.
+    Question(String),
+}
+
+/// The question was wrong because of `error`.
+fn question(error: impl std::fmt::Display) -> Trouble {
+    Trouble::Question(error.to_string())
+}
+
+/// Reads the arguments and does what they say.
+pub(crate) fn run() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Backends(arguments) => backends::run(&arguments),
+        Command::Show(arguments) => show::run(&arguments),
+        Command::Layout(arguments) => layout::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Trouble::Wrong) => ExitCode::FAILURE,
+        Err(Trouble::Question(message)) => {
+            eprintln!("scalewright: {message}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `scalewright show`: a contract in words.
+
+use std::fmt::Display;
+
+use scalewright::backend::{
+    BiasOrder, Contract, Encoding, Grouping, InputContract, Kernel, Known, QuantizeAt, WeightContract,
+};
+use scalewright::format::FormatSpec;
+use scalewright::generated::BackendId;
+use scalewright::oracle::Requires;
+use scalewright::transport;
+
+use super::{Trouble, question};
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The row.
+    backend: String,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
+    let id: BackendId = arguments.backend.parse().map_err(question)?;
+    let contract = id.contract();
+    println!("{}", contract.name);
+    if let Some(vllm) = contract.vllm {
+        println!("  vLLM: {} (--moe-backend {})", vllm.backend, vllm.flags.join(", "));
+    }
+    match contract.kernel {
+        Kernel::Generated => println!("  executed by this crate"),
+        Kernel::Incomplete(open) => println!("  described, not executed: leaves open {open}"),
+        Kernel::External => println!("  executed by the vendor's library only"),
+    }
+    weight(&contract.weight);
+    println!("\nGEMM1 reads tokens");
+    input(&contract.gemm1_input);
+    if let Some(gemm2) = &contract.gemm2_input {
+        println!("\nGEMM2 reads what was activated");
+        input(gemm2);
+    }
+    activations(contract);
+    println!("\nTransports");
+    for (name, words) in transport::describe(contract) {
+        println!("  {name}: {words}");
+    }
+    experts(contract);
+    if !contract.facts.is_empty() {
+        println!("\nFacts");
+        for fact in contract.facts {
+            println!("  {} {} ({})", fact.from, fact.at, format!("{:?}", fact.how).to_lowercase());
+        }
+    }
+    Ok(())
+}
+
+fn format(format: &FormatSpec) -> String {
+    let element = format!("{:?}", format.element).to_lowercase();
+    match format.block {
+        None => element,
+        Some(block) => {
+            let scale = format!("{:?}", block.scale).to_lowercase();
+            let global = if format.global.is_some() { ", and a global scale" } else { "" };
+            format!(
+                "{}: {element}, one {scale} scale for {} x {}{global}",
+                format.name, block.rows, block.cols
+            )
+        }
+    }
+}
+
+fn known<T>(known: Known<T>, name: impl FnOnce(T) -> String) -> String {
+    match known {
+        Known::Is(value) => name(value),
+        Known::Vendor(why) => format!("the vendor's: {why}"),
+    }
+}
+
+fn weight(weight: &WeightContract) {
+    println!("\nWeights");
+    println!("  format: {}", format(weight.format));
+    if let Some(from) = weight.requantize_from {
+        println!("  requantised from {}", from.name);
+    }
+    println!("  elements: {}", known(weight.payload, |payload| payload.name.to_owned()));
+    if let Some(scale) = &weight.scale {
+        let layout = known(scale.layout, |layout| layout.name.to_owned());
+        let encoding = known(scale.encoding, |Encoding::AsStored| "as stored".to_owned());
+        println!("  scales: {layout}, {encoding}, padding 0x{:02X}", scale.fill);
+        if scale.repeat_rows != 1 {
+            println!("  each row of scales is repeated over {} rows", scale.repeat_rows);
+        }
+    }
+    for (function, order) in weight.gate_up {
+        println!("  gate/up rows for {function}: {}", order.name);
+    }
+    println!("  down rows: {}", weight.down.map_or("as they come", |order| order.name));
+    if let Some(pad) = weight.pad {
+        println!(
+            "  padded to multiples: hidden {}, intermediate {} (gated, each half) or {} (plain), with 0x{:02X}",
+            pad.hidden, pad.gated, pad.plain, pad.fill
+        );
+    }
+    match weight.bias {
+        None => println!("  biases: refused"),
+        Some(bias) => {
+            let order = match bias.order {
+                BiasOrder::AsRows => "in the order of their rows",
+                BiasOrder::Marlin => "in Marlin's order",
+            };
+            println!("  biases: {}, {order}", format!("{:?}", bias.dtype).to_lowercase());
+        }
+    }
+}
+
+fn input(input: &InputContract) {
+    let formats: Vec<_> = input.formats.iter().map(|one| format(one)).collect();
+    println!("  format: {}", formats.join(", or "));
+    if let Some(rounding) = input.rounding {
+        println!("  scales chosen by: {}", format!("{rounding:?}").to_lowercase());
+    }
+    if let Some(quantize) = input.quantize {
+        println!(
+            "  quantised by: {}",
+            match quantize {
+                QuantizeAt::Prepare => "prepare",
+                QuantizeAt::Expert => "the experts kernel",
+            }
+        );
+    }
+    match input.layout {
+        Known::Vendor(why) => println!("  scales: the vendor's: {why}"),
+        Known::Is(layout) if layout.prepared == layout.kernel => println!("  scales: {}", layout.kernel.name),
+        Known::Is(layout) => {
+            println!(
+                "  scales: {} as handed over, {} in the kernel",
+                layout.prepared.name, layout.kernel.name
+            );
+        }
+    }
+    match input.grouping {
+        None => {}
+        Some(Grouping::Tokens) => println!("  rows: tokens; the kernel gathers"),
+        Some(Grouping::Slots) => println!("  rows: a buffer of equal size for each expert"),
+        Some(Grouping::Ranges { start_multiple }) => {
+            println!("  rows: by expert, each beginning at the next multiple of {start_multiple}");
+        }
+        Some(Grouping::SpreadRanges { start_multiple }) => println!(
+            "  rows: by expert, expert e beginning at round_up(first row + e * {}, {start_multiple})",
+            start_multiple - 1
+        ),
+    }
+    if input.multiple != 1 {
+        println!("  K padded to a multiple of {}", input.multiple);
+    }
+}
+
+fn activations(contract: &Contract) {
+    println!("\nActivation functions");
+    for honoured in contract.activations {
+        let parameters = list(honoured.parameters);
+        let parameters = if parameters.is_empty() { "no parameters".to_owned() } else { parameters };
+        println!("  {}: {parameters}", honoured.function);
+    }
+}
+
+fn list(words: &[impl Display]) -> String {
+    words.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn experts(contract: &Contract) {
+    if contract.experts.is_empty() {
+        return;
+    }
+    println!("\nvLLM's classes, in order");
+    for class in contract.experts {
+        println!("  {}{}", class.name, requires(&class.requires));
+    }
+}
+
+fn requires(requires: &Requires) -> String {
+    let mut words = Vec::new();
+    if let Some(devices) = requires.devices {
+        words.push(format!("on {}", list(devices)));
+    }
+    if !requires.libraries.is_empty() {
+        words.push(format!("with {}", list(requires.libraries)));
+    }
+    if let Some(methods) = requires.routing {
+        words.push(format!("routing {}", list(methods)));
+    }
+    match requires.all2all {
+        None => {}
+        Some([]) => words.push("no all-to-all".to_owned()),
+        Some(all2all) => words.push(format!("all-to-all {}", list(all2all))),
+    }
+    if !requires.all2all_refused.is_empty() {
+        words.push(format!("not behind {}", list(requires.all2all_refused)));
+    }
+    if let Some(max) = requires.data_parallel_max {
+        words.push(format!("at most {max} data-parallel ranks"));
+    }
+    if let Some(gemm_type) = requires.gemm_type {
+        words.push(format!("{gemm_type} GEMM"));
+    }
+    if let Some(multiple) = requires.hidden_multiple {
+        words.push(format!("hidden sizes in multiples of {multiple}"));
+    }
+    if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) }
+}

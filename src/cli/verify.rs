@@ -1,0 +1,228 @@
+//! `scalewright verify`: the main job.
+
+mod layer;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use scalewright::backend::{Contract, Kernel, Known};
+use scalewright::config::ActivationFunction;
+use scalewright::conformance::{self, Case, Measure, TOLERANCE, measure};
+use scalewright::generated::BackendId;
+use scalewright::weights::synthetic::NAMED;
+use serde_json::json;
+
+use super::{Trouble, question};
+use layer::Layer;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Only this row; may be given several times.
+    #[arg(long = "backend", value_name = "B")]
+    backends: Vec<String>,
+    /// A gpt-oss layer in safetensors instead of the shipped one: a Hugging Face checkpoint or shard.
+    #[arg(long, value_name = "FILE", conflicts_with = "shape")]
+    weights: Option<PathBuf>,
+    /// The layer of a checkpoint with several; the lowest-numbered one if not given.
+    #[arg(long, value_name = "N", requires = "weights")]
+    layer: Option<usize>,
+    /// The clamp of gpt-oss's activation function, from the model's `config.json` (`swiglu_limit`).
+    #[arg(long, value_name = "L", default_value_t = 7.0)]
+    limit: f32,
+    /// A made-up layer of a real model's size: gpt-oss-20b or gpt-oss-120b.
+    #[arg(long, value_name = "NAME")]
+    shape: Option<String>,
+    /// How many tokens; all that the file has, or 16.
+    #[arg(long, value_name = "N")]
+    tokens: Option<usize>,
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    device: Device,
+    /// One JSON object a row.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Device {
+    Cpu,
+}
+
+impl Device {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
+    let rows = rows(&arguments.backends)?;
+    let progress = ProgressBar::new(rows.len() as u64 + 1);
+    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg} ({elapsed})").map_err(question)?;
+    progress.set_style(style);
+    progress.set_message("loading the layer");
+    let layer = load(arguments)?;
+    progress.inc(1);
+
+    let mut report = Report { arguments, layer: &layer, wrong: false };
+    report.header();
+    for id in rows {
+        progress.set_message(id.name());
+        let row = run_row(id.contract(), &layer);
+        progress.suspend(|| report.row(id, row));
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    if report.wrong { Err(Trouble::Wrong) } else { Ok(()) }
+}
+
+fn rows(names: &[String]) -> Result<Vec<BackendId>, Trouble> {
+    if names.is_empty() {
+        let executed = |id: &BackendId| id.contract().kernel == Kernel::Generated;
+        return Ok(BackendId::ALL.iter().copied().filter(executed).collect());
+    }
+    names.iter().map(|name| name.parse().map_err(question)).collect()
+}
+
+fn load(arguments: &Arguments) -> Result<Layer, Trouble> {
+    let activation = ActivationFunction::Swigluoai { alpha: 1.702, beta: 1.0, limit: arguments.limit };
+    match (&arguments.weights, &arguments.shape) {
+        (Some(file), _) => Layer::from_file(file, arguments.layer, arguments.tokens, activation),
+        (None, Some(name)) => match NAMED.iter().find(|(known, _)| known == name) {
+            Some((name, shape)) => Layer::made_up(name, *shape, arguments.tokens.unwrap_or(16), activation),
+            None => {
+                let known: Vec<_> = NAMED.iter().map(|(name, _)| *name).collect();
+                Err(question(format!("there is no shape `{name}`; there are {}", known.join(" and "))))
+            }
+        },
+        (None, None) => Layer::shipped(arguments.tokens, activation),
+    }
+}
+
+/// What became of one row.
+struct Row {
+    measure: Measure,
+    activation: ActivationFunction,
+    /// What had to change so that the row takes the layer.
+    changes: Vec<String>,
+}
+
+fn run_row(contract: &Contract, layer: &Layer) -> Result<Row, String> {
+    let (activation, without_biases, refused) =
+        conformance::adapt(contract, layer.activation, &layer.weights);
+    let mut changes = Vec::new();
+    if let Some(refused) = refused {
+        changes.push(format!("{refused}; it runs {}", activation.kind()));
+    }
+    if without_biases.is_some() {
+        changes.push("it takes no biases; it runs without".to_owned());
+    }
+    if layer.weights.format != contract.weight.format {
+        changes.push(format!("the weights are requantised from {}", layer.weights.format.name));
+    }
+    let case = Case {
+        weights: without_biases.as_ref().unwrap_or(&layer.weights),
+        tokens: layer.tokens(),
+        routing: &layer.routing,
+        activation,
+    };
+    let measure = measure(contract, &case).map_err(|failure| failure.to_string())?;
+    Ok(Row { measure, activation, changes })
+}
+
+struct Report<'a> {
+    arguments: &'a Arguments,
+    layer: &'a Layer,
+    wrong: bool,
+}
+
+impl Report<'_> {
+    fn header(&mut self) {
+        if let Some(stored) = &self.layer.stored
+            && !stored.agrees()
+        {
+            self.wrong = true;
+            eprintln!(
+                "the reference is off the stored output by {:.1e} of its largest value, more than {:.0e}; \
+                 if the model's swiglu_limit is not {}, give it with --limit",
+                stored.error,
+                stored.tolerance(),
+                self.arguments.limit
+            );
+        }
+        if self.arguments.json {
+            return;
+        }
+        println!("{}", self.layer.describe());
+        if let Some(stored) = &self.layer.stored {
+            println!("the reference is within {:.1e} of the stored output of transformers", stored.error);
+        }
+        println!(
+            "\n{:32} {:>10} {:>10} {:>10} {:>9}  contract",
+            "backend", "quantised", "layer", "misread", "ms"
+        );
+    }
+
+    fn row(&mut self, id: BackendId, row: Result<Row, String>) {
+        let row = match row {
+            Ok(row) => row,
+            Err(message) => {
+                self.wrong = true;
+                eprintln!("{id}: {message}");
+                return;
+            }
+        };
+        let Measure { error_quantised, error_layer, error_wrong_layout, elapsed, .. } = row.measure;
+        let milliseconds = elapsed.as_secs_f64() * 1e3;
+        let close = error_quantised <= TOLERANCE;
+        let tells = error_wrong_layout.is_none_or(|wrong| wrong >= 10.0 * error_quantised);
+        if !(close && tells) {
+            self.wrong = true;
+            let what = if close { "a misread layout does not show" } else { "the row is off the reference" };
+            eprintln!("{id}: {what}");
+        }
+        if self.arguments.json {
+            let stored = self.layer.stored.as_ref().map(|stored| stored.error);
+            println!(
+                "{}",
+                json!({
+                    "backend": id.name(),
+                    "device": self.arguments.device.name(),
+                    "activation": row.activation.kind().name(),
+                    "tokens": self.layer.routing.tokens(),
+                    "error_quantised": error_quantised,
+                    "error_layer": error_layer,
+                    "error_wrong_layout": error_wrong_layout,
+                    "error_reference_stored": stored,
+                    "milliseconds": milliseconds,
+                    "changes": row.changes,
+                })
+            );
+            return;
+        }
+        let misread = error_wrong_layout.map_or("none".to_owned(), |wrong| format!("{wrong:.2e}"));
+        println!(
+            "{:32} {error_quantised:>10.2e} {error_layer:>10.2e} {misread:>10} {milliseconds:>9.1}  {}{}",
+            id.name(),
+            contract(id.contract()),
+            if error_wrong_layout.is_none() { "; no layout at stake" } else { "" },
+        );
+        for change in row.changes {
+            println!("{:32} {change}", "");
+        }
+    }
+}
+
+/// The contract in one line.
+fn contract(contract: &Contract) -> String {
+    let input = &contract.gemm1_input;
+    let tokens: Vec<_> = input.formats.iter().map(|format| format.name).collect();
+    let layout = match input.layout {
+        Known::Is(layout) if layout.prepared == layout.kernel => layout.kernel.name.to_owned(),
+        Known::Is(layout) => format!("{} to {}", layout.prepared.name, layout.kernel.name),
+        Known::Vendor(why) => why.to_owned(),
+    };
+    format!("{} weights, {} tokens, scales {layout}", contract.weight.format.name, tokens.join(" or "))
+}
