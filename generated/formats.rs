@@ -6,8 +6,9 @@ use ::scalewright::format::{BlockScale, ElementType, Format, FormatSpec, ScaleTy
 
 /// `[format.bf16]`
 #[derive(Debug, Clone, Copy)]
-pub struct Bf16;
+pub enum Bf16 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Bf16 {}
 
 impl Format for Bf16 {
@@ -24,8 +25,9 @@ pub static BF16: FormatSpec = FormatSpec {
 
 /// `[format.fp8_128x128]`
 #[derive(Debug, Clone, Copy)]
-pub struct Fp8_128x128;
+pub enum Fp8_128x128 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Fp8_128x128 {}
 
 impl Format for Fp8_128x128 {
@@ -46,8 +48,9 @@ pub static FP8_128X128: FormatSpec = FormatSpec {
 
 /// `[format.fp8_1x128]`
 #[derive(Debug, Clone, Copy)]
-pub struct Fp8_1x128;
+pub enum Fp8_1x128 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Fp8_1x128 {}
 
 impl Format for Fp8_1x128 {
@@ -68,8 +71,9 @@ pub static FP8_1X128: FormatSpec = FormatSpec {
 
 /// `[format.mxfp4]`
 #[derive(Debug, Clone, Copy)]
-pub struct Mxfp4;
+pub enum Mxfp4 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Mxfp4 {}
 
 impl Format for Mxfp4 {
@@ -90,8 +94,9 @@ pub static MXFP4: FormatSpec = FormatSpec {
 
 /// `[format.mxfp8]`
 #[derive(Debug, Clone, Copy)]
-pub struct Mxfp8;
+pub enum Mxfp8 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Mxfp8 {}
 
 impl Format for Mxfp8 {

@@ -19,10 +19,12 @@ use ::scalewright::layout::{
 /// row 3:    24    88   152   216   280   344   408   472
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct FlashinferSm90FoldBlock128;
+pub enum FlashinferSm90FoldBlock128 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for FlashinferSm90FoldBlock128 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for FlashinferSm90FoldBlock128 {
     const LAYOUT: &'static Layout = &FLASHINFER_SM90_FOLD_BLOCK128;
 
@@ -89,10 +91,12 @@ pub static FLASHINFER_SM90_FOLD_BLOCK128: Layout = Layout {
 /// row 3:    48    49    50    51   304   305   306   307
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct FlashinferSm90FoldBlock32;
+pub enum FlashinferSm90FoldBlock32 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for FlashinferSm90FoldBlock32 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for FlashinferSm90FoldBlock32 {
     const LAYOUT: &'static Layout = &FLASHINFER_SM90_FOLD_BLOCK32;
 
@@ -167,10 +171,12 @@ pub static FLASHINFER_SM90_FOLD_BLOCK32: Layout = Layout {
 /// row 3:    12    13    14    15    44    45    46    47
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct HummingMxmma4;
+pub enum HummingMxmma4 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for HummingMxmma4 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for HummingMxmma4 {
     const LAYOUT: &'static Layout = &HUMMING_MXMMA4;
 
@@ -229,10 +235,12 @@ pub static HUMMING_MXMMA4: Layout = Layout {
 /// row 3:    48    49    50    51   560   561   562   563
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct HummingUmma;
+pub enum HummingUmma {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for HummingUmma {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for HummingUmma {
     const LAYOUT: &'static Layout = &HUMMING_UMMA;
 
@@ -307,10 +315,12 @@ pub static HUMMING_UMMA: Layout = Layout {
 /// row 3:    24    25    26    27    28    29    30    31
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Linear;
+pub enum Linear {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Linear {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for Linear {
     const LAYOUT: &'static Layout = &LINEAR;
 
@@ -327,6 +337,7 @@ impl ScaleLayout for Linear {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl PerToken for Linear {}
 
 /// [`Linear`] as a value.
@@ -362,10 +373,12 @@ pub static LINEAR: Layout = Layout {
 /// row 3:     9    41    73   105   137   169   201   233
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct MarlinChannel;
+pub enum MarlinChannel {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for MarlinChannel {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for MarlinChannel {
     const LAYOUT: &'static Layout = &MARLIN_CHANNEL;
 
@@ -440,10 +453,12 @@ pub static MARLIN_CHANNEL: Layout = Layout {
 /// row 3:    24    88   152   216   280   344   408   472
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct MarlinGrouped;
+pub enum MarlinGrouped {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for MarlinGrouped {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for MarlinGrouped {
     const LAYOUT: &'static Layout = &MARLIN_GROUPED;
 
@@ -510,10 +525,12 @@ pub static MARLIN_GROUPED: Layout = Layout {
 /// row 3:    24    88   152   216   280   344   408   472
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct MarlinMxfp4A16;
+pub enum MarlinMxfp4A16 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for MarlinMxfp4A16 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for MarlinMxfp4A16 {
     const LAYOUT: &'static Layout = &MARLIN_MXFP4_A16;
 
@@ -596,10 +613,12 @@ pub static MARLIN_MXFP4_A16: Layout = Layout {
 /// row 3:     3    11    19    27    35    43    51    59
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct MnMajorF32;
+pub enum MnMajorF32 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for MnMajorF32 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for MnMajorF32 {
     const LAYOUT: &'static Layout = &MN_MAJOR_F32;
 
@@ -649,10 +668,12 @@ pub static MN_MAJOR_F32: Layout = Layout {
 /// row 3:     3    11    19    27    35    43    51    59
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct MnMajorUnpaddedF32;
+pub enum MnMajorUnpaddedF32 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for MnMajorUnpaddedF32 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for MnMajorUnpaddedF32 {
     const LAYOUT: &'static Layout = &MN_MAJOR_UNPADDED_F32;
 
@@ -702,10 +723,12 @@ pub static MN_MAJOR_UNPADDED_F32: Layout = Layout {
 /// row 3:    12    13    14    15    44    45    46    47
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct PackedUe8m0;
+pub enum PackedUe8m0 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for PackedUe8m0 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for PackedUe8m0 {
     const LAYOUT: &'static Layout = &PACKED_UE8M0;
 
@@ -764,10 +787,12 @@ pub static PACKED_UE8M0: Layout = Layout {
 /// row 3:    24    25    26    27    28    29    30    31
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct PackedUe8m0Rows;
+pub enum PackedUe8m0Rows {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for PackedUe8m0Rows {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for PackedUe8m0Rows {
     const LAYOUT: &'static Layout = &PACKED_UE8M0_ROWS;
 
@@ -784,6 +809,7 @@ impl ScaleLayout for PackedUe8m0Rows {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl PerToken for PackedUe8m0Rows {}
 
 /// [`PackedUe8m0Rows`] as a value.
@@ -819,10 +845,12 @@ pub static PACKED_UE8M0_ROWS: Layout = Layout {
 /// row 3:    48    49    50    51   560   561   562   563
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Swizzled128x4;
+pub enum Swizzled128x4 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Swizzled128x4 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for Swizzled128x4 {
     const LAYOUT: &'static Layout = &SWIZZLED_128X4;
 
@@ -897,10 +925,12 @@ pub static SWIZZLED_128X4: Layout = Layout {
 /// row 3:    48    49    50    51    52    53    54    55
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Swizzled8x16;
+pub enum Swizzled8x16 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Swizzled8x16 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for Swizzled8x16 {
     const LAYOUT: &'static Layout = &SWIZZLED_8X16;
 
@@ -967,10 +997,12 @@ pub static SWIZZLED_8X16: Layout = Layout {
 /// row 3:    12    13    14    15    44    45    46    47
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Swizzled8x4;
+pub enum Swizzled8x4 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for Swizzled8x4 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for Swizzled8x4 {
     const LAYOUT: &'static Layout = &SWIZZLED_8X4;
 
@@ -1037,10 +1069,12 @@ pub static SWIZZLED_8X4: Layout = Layout {
 /// row 3:    48    49    50    51   560   561   562   563
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct TritonBlackwell;
+pub enum TritonBlackwell {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for TritonBlackwell {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for TritonBlackwell {
     const LAYOUT: &'static Layout = &TRITON_BLACKWELL;
 
@@ -1115,10 +1149,12 @@ pub static TRITON_BLACKWELL: Layout = Layout {
 /// row 3:    12    76   140   204    14    78   142   206
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct TritonCdna4;
+pub enum TritonCdna4 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for TritonCdna4 {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for TritonCdna4 {
     const LAYOUT: &'static Layout = &TRITON_CDNA4;
 
@@ -1201,10 +1237,12 @@ pub static TRITON_CDNA4: Layout = Layout {
 /// row 3:    12    14    76    78   140   142   204   206
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct TritonHopper4warps;
+pub enum TritonHopper4warps {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for TritonHopper4warps {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for TritonHopper4warps {
     const LAYOUT: &'static Layout = &TRITON_HOPPER_4WARPS;
 
@@ -1298,10 +1336,12 @@ pub static TRITON_HOPPER_4WARPS: Layout = Layout {
 /// row 3:    12    14    76    78   140   142   204   206
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct TritonHopper8warps;
+pub enum TritonHopper8warps {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for TritonHopper8warps {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for TritonHopper8warps {
     const LAYOUT: &'static Layout = &TRITON_HOPPER_8WARPS;
 

@@ -162,12 +162,16 @@ pub static UNSCALED: Layout = Layout {
     locate: |_, _| (0, 0),
 };
 
+// The compiler lists no layouts when a type is not one: what is in the table changes, messages do not.
+
 /// [`UNSCALED`] as a type.
 #[derive(Debug, Clone, Copy)]
 pub struct Unscaled;
 
+#[diagnostic::do_not_recommend]
 impl crate::__private::Sealed for Unscaled {}
 
+#[diagnostic::do_not_recommend]
 impl ScaleLayout for Unscaled {
     const LAYOUT: &'static Layout = &UNSCALED;
 
@@ -180,6 +184,7 @@ impl ScaleLayout for Unscaled {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl PerToken for Unscaled {}
 
 /// The halves of a gated weight.

@@ -52,8 +52,17 @@ pub mod generated;
 pub use scalewright_macros::{backend_test, backends};
 pub use words::UnknownWord;
 
+/// The README's example runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[doc(hidden)]
 pub mod __private {
     /// Only generated code implements this.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` is not made from a table",
+        note = "backends, formats and layouts are types made from backends.toml; add what is missing there"
+    )]
     pub trait Sealed {}
 }

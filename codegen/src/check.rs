@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::diagnostic::{Code, Diagnostic, suggest};
 use crate::model;
 use crate::model::words::Device;
-use crate::read::Named;
+use crate::read::{Named, Read};
 use crate::schema;
 use crate::source::{At, Span};
 
@@ -21,19 +21,26 @@ pub(crate) const SCHEMA: usize = 1;
 /// The model of `table`, or what is in the way. Findings are added to `findings`; a model is
 /// returned if none of them is an error.
 pub(crate) fn check(table: &schema::Table, findings: &mut Vec<Diagnostic>) -> Option<model::Table> {
-    if table.schema.value != SCHEMA {
-        let message = format!("this generator reads schema {SCHEMA}, not {}", table.schema.value);
-        findings.push(
-            Diagnostic::new(Code::E0108, table.schema.span.clone(), message)
-                .help("use the generator that the table was written for, or bring the table up to date"),
-        );
+    match &table.schema {
+        // Optional for the reader only, so that its absence does not hide every other finding.
+        None => {
+            <At<usize> as Read>::absent("schema", &table.span, findings);
+        }
+        Some(schema) if schema.value == SCHEMA => {}
+        Some(schema) => {
+            let message = format!("this generator reads schema {SCHEMA}, not {}", schema.value);
+            findings.push(
+                Diagnostic::new(Code::E0108, schema.span.clone(), message)
+                    .help("use the generator that the table was written for, or bring the table up to date"),
+            );
+        }
     }
     let mut checker = Checker { findings, entries: Entries::default() };
     checker.names(table);
     checker.entries(table);
     let backends: Vec<_> = checker.rows(&table.backend).into_iter().map(Arc::new).collect();
     let transports = checker.transports(&table.transport);
-    let oracles = checker.oracles(&table.oracle, &backends);
+    let oracles = checker.oracles(table, &backends);
     checker.unreachable_rows(table);
     let Checker { findings, entries } = checker;
     let stops = findings.iter().any(|finding| finding.severity() == crate::diagnostic::Severity::Error);
@@ -70,6 +77,10 @@ struct Entries {
 impl Checker<'_> {
     fn error(&mut self, code: Code, span: &Span, message: impl Into<String>) -> &mut Diagnostic {
         self.push(Diagnostic::new(code, span.clone(), message))
+    }
+
+    fn error_with(&mut self, code: Code, span: &Span, message: String, help: &str) {
+        self.push(Diagnostic::new(code, span.clone(), message).help(help));
     }
 
     fn push(&mut self, finding: Diagnostic) -> &mut Diagnostic {
@@ -122,11 +133,41 @@ impl Checker<'_> {
         self.names_of("backend", &table.backend);
         self.names_of("transport", &table.transport);
         self.names_of("oracle", &table.oracle);
+        self.kernel_names("quantize", &table.format.0, &table.layout.0);
+        self.kernel_names("relayout", &table.layout.0, &table.layout.0);
+    }
+
+    /// A kernel is named by what it goes from and to, so no two pairs may read as one.
+    fn kernel_names<A, B>(&mut self, verb: &str, from: &[(At<String>, A)], to: &[(At<String>, B)]) {
+        let mut kernels: BTreeMap<String, &At<String>> = BTreeMap::new();
+        for ((from, _), (to, _)) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
+            let kernel = format!("{verb}_{}_{}", from.value, to.value);
+            if let Some(other) = kernels.get(&kernel) {
+                let message = format!("two different kernels would be called `{kernel}`");
+                self.push(
+                    Diagnostic::new(Code::E0107, from.span.clone(), message)
+                        .and(other.span.clone(), "one begins with this")
+                        .help("rename one of them, so that neither name begins with the other and `_`"),
+                );
+            }
+            kernels.insert(kernel, from);
+        }
     }
 
     fn names_of<T>(&mut self, kind: &'static str, entries: &Named<T>) {
         let mut types: BTreeMap<String, &At<String>> = BTreeMap::new();
         for (name, _) in &entries.0 {
+            let has_type = ["layout", "format", "backend"].contains(&kind);
+            let has_static = ["layout", "format"].contains(&kind);
+            if has_type && model::names::is_taken_type(&name.value)
+                || has_static && model::names::is_taken_static(&name.value)
+            {
+                let message = format!("`{}` is a word of the generated code", name.value);
+                self.push(
+                    Diagnostic::new(Code::E0107, name.span.clone(), message).help("choose another name"),
+                );
+                continue;
+            }
             if !model::names::is_name(&name.value) {
                 self.push(
                     Diagnostic::new(

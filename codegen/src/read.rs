@@ -4,7 +4,7 @@
 //! key and unknown word of a table is a finding of its own, with its place.
 
 use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
+use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::{Code, Diagnostic, suggest};
 use crate::model::words::Word;
@@ -125,17 +125,19 @@ impl<T: Read> Read for Vec<T> {
     }
 }
 
-/// Named entries, `[kind.name]`; absent means none.
+/// Named entries, `[kind.name]`; absent means none. Second: the names of those that cannot be read,
+/// whose findings are recorded.
 #[derive(Debug, Clone)]
-pub(crate) struct Named<T>(pub(crate) Vec<(At<String>, T)>);
+pub(crate) struct Named<T>(pub(crate) Vec<(At<String>, T)>, Vec<String>);
 
 impl<T> Named<T> {
     pub(crate) fn get(&self, name: &str) -> Option<&T> {
         self.0.iter().find(|(key, _)| key.value == name).map(|(_, value)| value)
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> + Clone {
-        self.0.iter().map(|(key, _)| key.value.as_str())
+    /// Every name that is written, unreadable entries included.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(key, _)| key.value.as_str()).chain(self.1.iter().map(String::as_str))
     }
 }
 
@@ -145,16 +147,19 @@ impl<T: Read> Read for Named<T> {
             wrong_type(node, "a table of named entries", findings);
             return None;
         };
-        let read = |(key, node): (&Spanned<DeString<'_>>, _)| {
+        let mut named = Self(Vec::new(), Vec::new());
+        for (key, node) in table {
             let key = At { value: key.get_ref().to_string(), span: key.span() };
-            // An entry that cannot be read is left out: its findings are recorded.
-            T::read(node, findings).map(|value| (key, value))
-        };
-        Some(Self(table.iter().filter_map(read).collect()))
+            match T::read(node, findings) {
+                Some(value) => named.0.push((key, value)),
+                None => named.1.push(key.value),
+            }
+        }
+        Some(named)
     }
 
     fn absent(_: &str, _: &Span, _: &mut Vec<Diagnostic>) -> Option<Self> {
-        Some(Self(Vec::new()))
+        Some(Self(Vec::new(), Vec::new()))
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) type Name = At<String>;
 record! {
     /// A whole table.
     struct Table {
-        schema: At<usize>,
+        schema: Option<At<usize>>,
         layout: Named<Layout>,
         payload: Named<Payload>,
         order: Named<Order>,
@@ -393,6 +393,7 @@ pub(crate) enum Grouping {
 }
 
 record! {
+    /// `grouping = { ranges = { start_multiple = 128 } }`
     struct GroupingTable {
         ranges: Option<Ranges>,
         spread_ranges: Option<Ranges>,
@@ -413,7 +414,9 @@ impl Read for Grouping {
             (None, Some(ranges)) => Some(Self::SpreadRanges(ranges)),
             _ => {
                 let message = "a grouping is one of `ranges` and `spread_ranges`";
-                findings.push(Diagnostic::new(Code::E0103, node.span(), message));
+                findings.push(Diagnostic::new(Code::E0103, node.span(), message).help(
+                    "write `{ ranges = { start_multiple = … } }`, or the other, or \"tokens\" or \"slots\"",
+                ));
                 None
             }
         }

@@ -13,8 +13,9 @@ use super::super::{formats, layouts};
 
 /// The row `[backend.deepgemm_fp8_block_sm90]`: fp8_128x128 weights, fp8_1x128 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
-pub struct DeepgemmFp8BlockSm90;
+pub enum DeepgemmFp8BlockSm90 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for DeepgemmFp8BlockSm90 {}
 
 impl Backend for DeepgemmFp8BlockSm90 {

@@ -14,8 +14,9 @@ use super::super::{formats, layouts};
 
 /// The row `[backend.flashinfer_cutlass_mxfp4_mxfp8]`: mxfp4 weights, mxfp8 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
-pub struct FlashinferCutlassMxfp4Mxfp8;
+pub enum FlashinferCutlassMxfp4Mxfp8 {}
 
+#[diagnostic::do_not_recommend]
 impl ::scalewright::__private::Sealed for FlashinferCutlassMxfp4Mxfp8 {}
 
 impl Backend for FlashinferCutlassMxfp4Mxfp8 {

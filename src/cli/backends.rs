@@ -1,5 +1,7 @@
 //! `scalewright backends`.
 
+use std::io::Write;
+
 use scalewright::backend::Kernel;
 use scalewright::generated::BackendId;
 use serde_json::json;
@@ -13,7 +15,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
+pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trouble> {
     let width = BackendId::ALL.iter().map(|id| id.name().len()).max().unwrap_or(0);
     for id in BackendId::ALL {
         let contract = id.contract();
@@ -26,13 +28,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
         };
         let vllm = contract.vllm.map(|vllm| vllm.backend);
         if arguments.json {
-            println!(
+            writeln!(
+                out,
                 "{}",
                 json!({ "backend": id.name(), "weights": weights, "tokens": tokens, "kernel": kernel, "vllm": vllm })
-            );
+            )?;
         } else {
             let tokens = tokens.join("|");
-            println!("{id:width$}  {weights:12} {tokens:12} {kernel:10} {}", vllm.unwrap_or(""));
+            writeln!(out, "{id:width$}  {weights:12} {tokens:12} {kernel:10} {}", vllm.unwrap_or(""))?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! `scalewright check`: the one command that needs the generator.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use scalewright_codegen::diagnostic::Severity;
@@ -13,12 +14,12 @@ pub(super) struct Arguments {
     table: PathBuf,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
+pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trouble> {
     let source = Source::read(&arguments.table).map_err(question)?;
     match check(&source) {
         Ok(checked) => {
             checked.report.render(Severity::Warning).iter().for_each(|warning| eprintln!("{warning}\n"));
-            println!("{}: {} backends, no errors", source.name, checked.table.backends.len());
+            writeln!(out, "{}: {} backends, no errors", source.name, checked.table.backends.len())?;
             Ok(())
         }
         Err(report) => {

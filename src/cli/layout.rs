@@ -1,6 +1,6 @@
 //! `scalewright layout`.
 
-use std::fmt::Write as _;
+use std::io::Write;
 
 use scalewright::generated::layouts::LAYOUTS;
 use scalewright::layout::{Extent, Layout};
@@ -22,7 +22,7 @@ pub(super) struct Arguments {
 /// More than a person reads; also keeps sizes far from overflow.
 const MOST: usize = 1 << 20;
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
+pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trouble> {
     let layout = find(&arguments.layout)?;
     let logical = Extent { rows: arguments.rows, cols: arguments.cols };
     if logical.rows.saturating_mul(logical.cols) > MOST {
@@ -32,7 +32,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
         )));
     }
     let physical = layout.physical(logical).map_err(question)?;
-    println!(
+    writeln!(
+        out,
         "{}: {} x {} scales in a box of {} x {}, {} in all; offsets in scales",
         layout.name,
         logical.rows,
@@ -40,18 +41,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
         physical.rows,
         physical.cols,
         physical.count()
-    );
+    )?;
     let width = physical.count().to_string().len();
     let mut table = String::new();
     for row in 0..logical.rows {
         for col in 0..logical.cols {
             let separator = if col == 0 { "" } else { " " };
             let offset = (layout.offset)(row, col, physical);
-            write!(table, "{separator}{offset:>width$}").map_err(question)?;
+            table.push_str(&format!("{separator}{offset:>width$}"));
         }
         table.push('\n');
     }
-    print!("{table}");
+    out.write_all(table.as_bytes())?;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod layout;
 mod show;
 mod verify;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -41,6 +42,17 @@ enum Trouble {
     Wrong,
     /// What was asked for makes no sense.
     Question(String),
+    /// Nobody reads the results any more, as behind `| head`.
+    Unread,
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Unread,
+            _ => question(format!("cannot write the results: {error}")),
+        }
+    }
 }
 
 /// The question was wrong because of `error`.
@@ -50,15 +62,16 @@ fn question(error: impl std::fmt::Display) -> Trouble {
 
 /// Reads the arguments and does what they say.
 pub(crate) fn run() -> ExitCode {
+    let out = &mut io::stdout();
     let done = match Arguments::parse().command {
-        Command::Verify(arguments) => verify::run(&arguments),
-        Command::Backends(arguments) => backends::run(&arguments),
-        Command::Show(arguments) => show::run(&arguments),
-        Command::Layout(arguments) => layout::run(&arguments),
-        Command::Check(arguments) => check::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments, out),
+        Command::Backends(arguments) => backends::run(&arguments, out),
+        Command::Show(arguments) => show::run(&arguments, out),
+        Command::Layout(arguments) => layout::run(&arguments, out),
+        Command::Check(arguments) => check::run(&arguments, out),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) | Err(Trouble::Unread) => ExitCode::SUCCESS,
         Err(Trouble::Wrong) => ExitCode::FAILURE,
         Err(Trouble::Question(message)) => {
             eprintln!("scalewright: {message}");

@@ -1,6 +1,7 @@
 //! `scalewright show`: a contract in words.
 
 use std::fmt::Display;
+use std::io::Write;
 
 use scalewright::backend::{
     BiasOrder, Contract, Encoding, Grouping, InputContract, Kernel, Known, QuantizeAt, WeightContract,
@@ -18,38 +19,42 @@ pub(super) struct Arguments {
     backend: String,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
+pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trouble> {
     let id: BackendId = arguments.backend.parse().map_err(question)?;
-    let contract = id.contract();
-    println!("{}", contract.name);
+    let mut lines = Vec::new();
+    describe(&mut lines, id.contract());
+    Ok(writeln!(out, "{}", lines.join("\n"))?)
+}
+
+fn describe(lines: &mut Vec<String>, contract: &Contract) {
+    lines.push(format!("{}", contract.name));
     if let Some(vllm) = contract.vllm {
-        println!("  vLLM: {} (--moe-backend {})", vllm.backend, vllm.flags.join(", "));
+        lines.push(format!("  vLLM: {} (--moe-backend {})", vllm.backend, vllm.flags.join(", ")));
     }
     match contract.kernel {
-        Kernel::Generated => println!("  executed by this crate"),
-        Kernel::Incomplete(open) => println!("  described, not executed: leaves open {open}"),
-        Kernel::External => println!("  executed by the vendor's library only"),
+        Kernel::Generated => lines.push(format!("  executed by this crate")),
+        Kernel::Incomplete(open) => lines.push(format!("  described, not executed: leaves open {open}")),
+        Kernel::External => lines.push(format!("  executed by the vendor's library only")),
     }
-    weight(&contract.weight);
-    println!("\nGEMM1 reads tokens");
-    input(&contract.gemm1_input);
+    weight(lines, &contract.weight);
+    lines.push(format!("\nGEMM1 reads tokens"));
+    input(lines, &contract.gemm1_input);
     if let Some(gemm2) = &contract.gemm2_input {
-        println!("\nGEMM2 reads what was activated");
-        input(gemm2);
+        lines.push(format!("\nGEMM2 reads what was activated"));
+        input(lines, gemm2);
     }
-    activations(contract);
-    println!("\nTransports");
+    activations(lines, contract);
+    lines.push(format!("\nTransports"));
     for (name, words) in transport::describe(contract) {
-        println!("  {name}: {words}");
+        lines.push(format!("  {name}: {words}"));
     }
-    experts(contract);
+    experts(lines, contract);
     if !contract.facts.is_empty() {
-        println!("\nFacts");
+        lines.push(format!("\nFacts"));
         for fact in contract.facts {
-            println!("  {} {} ({})", fact.from, fact.at, format!("{:?}", fact.how).to_lowercase());
+            lines.push(format!("  {} {} ({})", fact.from, fact.at, format!("{:?}", fact.how).to_lowercase()));
         }
     }
-    Ok(())
 }
 
 fn format(format: &FormatSpec) -> String {
@@ -74,91 +79,92 @@ fn known<T>(known: Known<T>, name: impl FnOnce(T) -> String) -> String {
     }
 }
 
-fn weight(weight: &WeightContract) {
-    println!("\nWeights");
-    println!("  format: {}", format(weight.format));
+fn weight(lines: &mut Vec<String>, weight: &WeightContract) {
+    lines.push(format!("\nWeights"));
+    lines.push(format!("  format: {}", format(weight.format)));
     if let Some(from) = weight.requantize_from {
-        println!("  requantised from {}", from.name);
+        lines.push(format!("  requantised from {}", from.name));
     }
-    println!("  elements: {}", known(weight.payload, |payload| payload.name.to_owned()));
+    lines.push(format!("  elements: {}", known(weight.payload, |payload| payload.name.to_owned())));
     if let Some(scale) = &weight.scale {
         let layout = known(scale.layout, |layout| layout.name.to_owned());
         let encoding = known(scale.encoding, |Encoding::AsStored| "as stored".to_owned());
-        println!("  scales: {layout}, {encoding}, padding 0x{:02X}", scale.fill);
+        lines.push(format!("  scales: {layout}, {encoding}, padding 0x{:02X}", scale.fill));
         if scale.repeat_rows != 1 {
-            println!("  each row of scales is repeated over {} rows", scale.repeat_rows);
+            lines.push(format!("  each row of scales is repeated over {} rows", scale.repeat_rows));
         }
     }
     for (function, order) in weight.gate_up {
-        println!("  gate/up rows for {function}: {}", order.name);
+        lines.push(format!("  gate/up rows for {function}: {}", order.name));
     }
-    println!("  down rows: {}", weight.down.map_or("as they come", |order| order.name));
+    lines.push(format!("  down rows: {}", weight.down.map_or("as they come", |order| order.name)));
     if let Some(pad) = weight.pad {
-        println!(
-            "  padded to multiples: hidden {}, intermediate {} (gated, each half) or {} (plain), with 0x{:02X}",
+        lines.push(format!("  padded to multiples: hidden {}, intermediate {} (gated, each half) or {} (plain), with 0x{:02X}",
             pad.hidden, pad.gated, pad.plain, pad.fill
-        );
+        ));
     }
     match weight.bias {
-        None => println!("  biases: refused"),
+        None => lines.push(format!("  biases: refused")),
         Some(bias) => {
             let order = match bias.order {
                 BiasOrder::AsRows => "in the order of their rows",
                 BiasOrder::Marlin => "in Marlin's order",
             };
-            println!("  biases: {}, {order}", format!("{:?}", bias.dtype).to_lowercase());
+            lines.push(format!("  biases: {}, {order}", format!("{:?}", bias.dtype).to_lowercase()));
         }
     }
 }
 
-fn input(input: &InputContract) {
+fn input(lines: &mut Vec<String>, input: &InputContract) {
     let formats: Vec<_> = input.formats.iter().map(|one| format(one)).collect();
-    println!("  format: {}", formats.join(", or "));
+    lines.push(format!("  format: {}", formats.join(", or ")));
     if let Some(rounding) = input.rounding {
-        println!("  scales chosen by: {}", format!("{rounding:?}").to_lowercase());
+        lines.push(format!("  scales chosen by: {}", format!("{rounding:?}").to_lowercase()));
     }
     if let Some(quantize) = input.quantize {
-        println!(
+        lines.push(format!(
             "  quantised by: {}",
             match quantize {
                 QuantizeAt::Prepare => "prepare",
                 QuantizeAt::Expert => "the experts kernel",
             }
-        );
+        ));
     }
     match input.layout {
-        Known::Vendor(why) => println!("  scales: the vendor's: {why}"),
-        Known::Is(layout) if layout.prepared == layout.kernel => println!("  scales: {}", layout.kernel.name),
+        Known::Vendor(why) => lines.push(format!("  scales: the vendor's: {why}")),
+        Known::Is(layout) if layout.prepared == layout.kernel => {
+            lines.push(format!("  scales: {}", layout.kernel.name))
+        }
         Known::Is(layout) => {
-            println!(
+            lines.push(format!(
                 "  scales: {} as handed over, {} in the kernel",
                 layout.prepared.name, layout.kernel.name
-            );
+            ));
         }
     }
     match input.grouping {
         None => {}
-        Some(Grouping::Tokens) => println!("  rows: tokens; the kernel gathers"),
-        Some(Grouping::Slots) => println!("  rows: a buffer of equal size for each expert"),
+        Some(Grouping::Tokens) => lines.push(format!("  rows: tokens; the kernel gathers")),
+        Some(Grouping::Slots) => lines.push(format!("  rows: a buffer of equal size for each expert")),
         Some(Grouping::Ranges { start_multiple }) => {
-            println!("  rows: by expert, each beginning at the next multiple of {start_multiple}");
+            lines.push(format!("  rows: by expert, each beginning at the next multiple of {start_multiple}"));
         }
-        Some(Grouping::SpreadRanges { start_multiple }) => println!(
+        Some(Grouping::SpreadRanges { start_multiple }) => lines.push(format!(
             "  rows: by expert, expert e beginning at round_up(first row + e * {}, {start_multiple})",
             start_multiple - 1
-        ),
+        )),
     }
     if input.multiple != 1 {
-        println!("  K padded to a multiple of {}", input.multiple);
+        lines.push(format!("  K padded to a multiple of {}", input.multiple));
     }
 }
 
-fn activations(contract: &Contract) {
-    println!("\nActivation functions");
+fn activations(lines: &mut Vec<String>, contract: &Contract) {
+    lines.push(format!("\nActivation functions"));
     for honoured in contract.activations {
         let parameters = list(honoured.parameters);
         let parameters = if parameters.is_empty() { "no parameters".to_owned() } else { parameters };
-        println!("  {}: {parameters}", honoured.function);
+        lines.push(format!("  {}: {parameters}", honoured.function));
     }
 }
 
@@ -166,13 +172,13 @@ fn list(words: &[impl Display]) -> String {
     words.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn experts(contract: &Contract) {
+fn experts(lines: &mut Vec<String>, contract: &Contract) {
     if contract.experts.is_empty() {
         return;
     }
-    println!("\nvLLM's classes, in order");
+    lines.push(format!("\nvLLM's classes, in order"));
     for class in contract.experts {
-        println!("  {}{}", class.name, requires(&class.requires));
+        lines.push(format!("  {}{}", class.name, requires(&class.requires)));
     }
 }
 

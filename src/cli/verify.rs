@@ -1,7 +1,9 @@
 //! `scalewright verify`: the main job.
 
 mod layer;
+mod parameters;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -27,9 +29,10 @@ pub(super) struct Arguments {
     /// The layer of a checkpoint with several; the lowest-numbered one if not given.
     #[arg(long, value_name = "N", requires = "weights")]
     layer: Option<usize>,
-    /// The clamp of gpt-oss's activation function, from the model's `config.json` (`swiglu_limit`).
-    #[arg(long, value_name = "L", default_value_t = 7.0)]
-    limit: f32,
+    /// The clamp of gpt-oss's activation function; if not given, `swiglu_limit` of a `config.json`
+    /// beside the weights, or gpt-oss's own 7.
+    #[arg(long, value_name = "L")]
+    limit: Option<f32>,
     /// A made-up layer of a real model's size: gpt-oss-20b or gpt-oss-120b.
     #[arg(long, value_name = "NAME")]
     shape: Option<String>,
@@ -57,7 +60,7 @@ impl Device {
     }
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
+pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trouble> {
     let rows = rows(&arguments.backends)?;
     let progress = ProgressBar::new(rows.len() as u64 + 1);
     let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg} ({elapsed})").map_err(question)?;
@@ -67,11 +70,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Trouble> {
     progress.inc(1);
 
     let mut report = Report { arguments, layer: &layer, wrong: false };
-    report.header();
+    report.header(out)?;
     for id in rows {
         progress.set_message(id.name());
         let row = run_row(id.contract(), &layer);
-        progress.suspend(|| report.row(id, row));
+        progress.suspend(|| report.row(out, id, row))?;
         progress.inc(1);
     }
     progress.finish_and_clear();
@@ -87,7 +90,9 @@ fn rows(names: &[String]) -> Result<Vec<BackendId>, Trouble> {
 }
 
 fn load(arguments: &Arguments) -> Result<Layer, Trouble> {
-    let activation = ActivationFunction::Swigluoai { alpha: 1.702, beta: 1.0, limit: arguments.limit };
+    let beside = arguments.weights.as_deref().map(parameters::swiglu_limit).transpose()?.flatten();
+    let limit = arguments.limit.or(beside).unwrap_or(7.0);
+    let activation = ActivationFunction::Swigluoai { alpha: 1.702, beta: 1.0, limit };
     match (&arguments.weights, &arguments.shape) {
         (Some(file), _) => Layer::from_file(file, arguments.layer, arguments.tokens, activation),
         (None, Some(name)) => match NAMED.iter().find(|(known, _)| known == name) {
@@ -139,39 +144,44 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn header(&mut self) {
+    fn header(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if let Some(stored) = &self.layer.stored
             && !stored.agrees()
         {
             self.wrong = true;
             eprintln!(
                 "the reference is off the stored output by {:.1e} of its largest value, more than {:.0e}; \
-                 if the model's swiglu_limit is not {}, give it with --limit",
+                 if the layer has another swiglu_limit, give it with --limit ({:?})",
                 stored.error,
                 stored.tolerance(),
-                self.arguments.limit
+                self.layer.activation
             );
         }
         if self.arguments.json {
-            return;
+            return Ok(());
         }
-        println!("{}", self.layer.describe());
+        writeln!(out, "{}", self.layer.describe())?;
         if let Some(stored) = &self.layer.stored {
-            println!("the reference is within {:.1e} of the stored output of transformers", stored.error);
+            writeln!(
+                out,
+                "the reference is within {:.1e} of the stored output of transformers",
+                stored.error
+            )?;
         }
-        println!(
+        writeln!(
+            out,
             "\n{:32} {:>10} {:>10} {:>10} {:>9}  contract",
             "backend", "quantised", "layer", "misread", "ms"
-        );
+        )
     }
 
-    fn row(&mut self, id: BackendId, row: Result<Row, String>) {
+    fn row(&mut self, out: &mut dyn Write, id: BackendId, row: Result<Row, String>) -> io::Result<()> {
         let row = match row {
             Ok(row) => row,
             Err(message) => {
                 self.wrong = true;
                 eprintln!("{id}: {message}");
-                return;
+                return Ok(());
             }
         };
         let Measure { error_quantised, error_layer, error_wrong_layout, elapsed, .. } = row.measure;
@@ -185,7 +195,8 @@ impl Report<'_> {
         }
         if self.arguments.json {
             let stored = self.layer.stored.as_ref().map(|stored| stored.error);
-            println!(
+            return writeln!(
+                out,
                 "{}",
                 json!({
                     "backend": id.name(),
@@ -200,18 +211,16 @@ impl Report<'_> {
                     "changes": row.changes,
                 })
             );
-            return;
         }
         let misread = error_wrong_layout.map_or("none".to_owned(), |wrong| format!("{wrong:.2e}"));
-        println!(
+        writeln!(
+            out,
             "{:32} {error_quantised:>10.2e} {error_layer:>10.2e} {misread:>10} {milliseconds:>9.1}  {}{}",
             id.name(),
             contract(id.contract()),
             if error_wrong_layout.is_none() { "; no layout at stake" } else { "" },
-        );
-        for change in row.changes {
-            println!("{:32} {change}", "");
-        }
+        )?;
+        row.changes.iter().try_for_each(|change| writeln!(out, "{:32} {change}", ""))
     }
 }
 

@@ -102,7 +102,7 @@ pub fn measure(contract: &Contract, case: &Case<'_>) -> Result<Measure, Failure>
     let elapsed = start.elapsed();
 
     let judged = reference_output(contract, case, &input)?;
-    let error_wrong_layout = match misread(contract, &input)? {
+    let error_wrong_layout = match misread(contract, case, &input)? {
         None => None,
         Some((misreading, input)) => {
             let output = forward(&misreading, case.activation, &prepared, &input, case.routing)?;
@@ -170,25 +170,30 @@ fn linear_scales(layout: Known<InputLayout>, input: &RawQuantized) -> Result<Vec
 
 /// A contract that reads the tokens' scales in another layout, and the bytes of `input` as it would
 /// find them: the same buffer, cut or continued with zeros to the size that it reads. `None` if there
-/// are no scales, or so few that both layouts put them in the same places.
-fn misread(contract: &Contract, input: &RawQuantized) -> Result<Option<(Contract, RawQuantized)>, Failure> {
+/// are no scales, or so few that both layouts put all that belong to a value in the same places.
+fn misread(
+    contract: &Contract,
+    case: &Case<'_>,
+    input: &RawQuantized,
+) -> Result<Option<(Contract, RawQuantized)>, Failure> {
     let (Some(block), Known::Is(layout)) = (input.format.block, contract.gemm1_input.layout) else {
         return Ok(None);
     };
-    let other: &'static Layout = misreading(layout.prepared);
-    let mut contract = contract.clone();
-    contract.gemm1_input.layout = Known::Is(InputLayout { prepared: other, kernel: layout.kernel });
+    let (own, other): (_, &'static Layout) = (layout.prepared, misreading(layout.prepared));
     let logical = scale_extent(input.format, input.rows, input.cols)?;
-    let own = layout.prepared.physical(logical).map_err(WrongSize::from)?;
-    let physical = other.physical(logical).map_err(WrongSize::from)?;
-    let same_place = |row, col| {
-        layout.prepared.offset_by_digits(row, col, own) == other.offset_by_digits(row, col, physical)
-    };
-    if (0..logical.rows).all(|row| (0..logical.cols).all(|col| same_place(row, col))) {
+    let own_box = own.physical(logical).map_err(WrongSize::from)?;
+    let other_box = other.physical(logical).map_err(WrongSize::from)?;
+    let cols = case.weights.hidden.div_ceil(block.cols);
+    let mut places = (0..logical.rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
+    if places.all(|(row, col)| {
+        own.offset_by_digits(row, col, own_box) == other.offset_by_digits(row, col, other_box)
+    }) {
         return Ok(None);
     }
+    let mut contract = contract.clone();
+    contract.gemm1_input.layout = Known::Is(InputLayout { prepared: other, kernel: layout.kernel });
     let mut input = RawQuantized { layout: other, ..input.clone() };
-    input.scales.resize(physical.count() * block.scale.bytes(), 0);
+    input.scales.resize(other_box.count() * block.scale.bytes(), 0);
     Ok(Some((contract, input)))
 }
 

@@ -14,13 +14,20 @@ use super::routing::Routing;
 
 pub use crate::cpu::layer::LayerError;
 
-/// What a layer can be given as tokens.
-pub trait Operand {
+/// What a layer on backend `B` can be given as tokens.
+// The buffer is `Self`, not a parameter, so that the compiler does not take the one buffer that most
+// rows accept for granted, and says what is wrong instead of what it expected.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not what a kernel reads",
+    label = "not a buffer for `{B}`",
+    note = "what a transport delivers is on its way still: `prepared::<{B}>()` converts it"
+)]
+pub trait Operand<B: Backend> {
     /// The same without its types.
     fn raw(&self) -> &RawQuantized;
 }
 
-impl<F: Format, L: ScaleLayout> Operand for Quantized<F, L> {
+impl<B: Accepts<Self>, F: Format, L: ScaleLayout> Operand<B> for Quantized<F, L> {
     fn raw(&self) -> &RawQuantized {
         Quantized::raw(self)
     }
@@ -50,11 +57,7 @@ impl<B: Backend> Layer<B> {
     ///
     /// # Errors
     /// [`LayerError`] if sizes do not agree or this crate does not execute the row.
-    pub fn forward<X>(&self, input: &X, routing: &Routing) -> Result<Vec<bf16>, LayerError>
-    where
-        B: Accepts<X>,
-        X: Operand,
-    {
+    pub fn forward<X: Operand<B>>(&self, input: &X, routing: &Routing) -> Result<Vec<bf16>, LayerError> {
         cpu::layer::forward(
             self.config.contract(),
             self.config.activation(),

@@ -78,7 +78,7 @@ impl Checker<'_> {
             self.push(
                 Diagnostic::new(Code::E0207, name.span.clone(), message)
                     .and(other_span.unwrap_or_default(), "the other")
-                    .help(format!("keep one, and add the other name to its `aliases`, or its scale types to its `scale` list")),
+                    .help("keep one, and add the other name to its `aliases`, or its scale types to its `scale` list"),
             );
             return None;
         }
@@ -136,7 +136,8 @@ impl Checker<'_> {
                     scale.span.clone(),
                     format!("`{}` elements take no scales", element.name()),
                 )
-                .and(format.element.span.clone(), "the element type"),
+                .and(format.element.span.clone(), "the element type")
+                .help("remove `scale`, or name the element type that is stored"),
             );
             return None;
         }
@@ -156,10 +157,12 @@ impl Checker<'_> {
         });
         let odd = block.filter(|block| element == ElementType::E2m1 && !block.cols.is_multiple_of(2));
         if odd.is_some() {
-            self.error(
-                Code::E0303,
-                &format.element.span,
-                "a block of `e2m1` has to be whole bytes: `cols` even",
+            let place = format.scale.as_ref().and_then(|scale| scale.block.as_ref());
+            let place = place.map_or(&format.element.span, |block| &block.value.cols.span);
+            self.push(
+                Diagnostic::new(Code::E0303, place.clone(), "a block of `e2m1` has to be whole bytes")
+                    .and(format.element.span.clone(), "two to a byte")
+                    .help("write an even number of `cols`"),
             );
             return None;
         }
@@ -202,10 +205,12 @@ impl Checker<'_> {
             row: at.value.row.as_ref().map_or(1, |row| row.value),
             col: at.value.col.as_ref().map_or(1, |col| col.value),
         };
+        // What refuses no size is the same, however it is written.
+        let any = Multiples { row: 1, col: 1 };
         match (pad, divides) {
             (Some(pad), None) => Some(Fit::Pad(multiples(pad))),
-            (None, Some(divides)) => Some(Fit::Divide(multiples(divides))),
-            (None, None) => Some(Fit::Pad(Multiples { row: 1, col: 1 })),
+            (None, Some(divides)) if multiples(divides) != any => Some(Fit::Divide(multiples(divides))),
+            (None, _) => Some(Fit::Pad(any)),
             (Some(pad), Some(divides)) => {
                 self.push(
                     Diagnostic::new(
@@ -235,9 +240,14 @@ impl Checker<'_> {
         for (axis, has) in [(Axis::Row, has.row), (Axis::Col, has.col)] {
             let needs = number.multiple(axis);
             if !has.is_multiple_of(needs) {
+                let number_of = |written: &At<schema::RowCol>| match axis {
+                    Axis::Row => written.value.row.clone(),
+                    _ => written.value.col.clone(),
+                };
                 let place = written.map_or(&digits.span, |written| &written.span).clone();
+                let place = written.and_then(number_of).map_or(place, |number| number.span);
                 let message = format!(
-                    "the digits need {} to be a multiple of {needs}, and it is only made one of {has}",
+                    "the digits need {} to be a multiple of {needs}, and nothing makes it more than one of {has}",
                     axis.name()
                 );
                 let torn =
@@ -298,6 +308,12 @@ fn describe(flaw: &Flaw, digits: &At<Vec<At<String>>>, parsed: &[Digit], axes: &
                     .help(format!("only the digit of `{axis}` with the largest divisor goes without `%`")),
             }
         }
+        Flaw::Part(index) => Diagnostic::new(
+            Code::E0202,
+            place(*index),
+            format!("`{}` is only a part of a half, which has one value or two", parsed[*index]),
+        )
+        .help("write `half`"),
         Flaw::Closed(index) => {
             let digit = parsed[*index];
             let message = format!("the largest digit of `{}` has a `%`", digit.axis.name());

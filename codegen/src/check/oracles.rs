@@ -11,19 +11,15 @@ use crate::read::Named;
 use crate::schema::{self, Name};
 
 impl Checker<'_> {
-    pub(super) fn oracles(
-        &mut self,
-        table: &Named<schema::Oracle>,
-        backends: &[Arc<Backend>],
-    ) -> Vec<Oracle> {
+    pub(super) fn oracles(&mut self, table: &schema::Table, backends: &[Arc<Backend>]) -> Vec<Oracle> {
         let mut oracles = Vec::new();
-        for (family, oracle) in &table.0 {
+        for (family, oracle) in &table.oracle.0 {
             let engines = [(Engine::Vllm, &oracle.vllm), (Engine::Native, &oracle.native)];
             let mut orders = Vec::new();
             for (engine, order) in
                 engines.into_iter().filter_map(|(engine, order)| Some((engine, order.as_ref()?)))
             {
-                orders.push(self.engine_order(engine, order, backends));
+                orders.push(self.engine_order(engine, order, backends, &table.backend));
             }
             oracles.push(Oracle { family: family.value.clone(), orders });
         }
@@ -55,6 +51,7 @@ impl Checker<'_> {
         engine: Engine,
         order: &schema::EngineOrder,
         backends: &[Arc<Backend>],
+        written: &Named<schema::Backend>,
     ) -> EngineOrder {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         for name in &order.order {
@@ -71,7 +68,8 @@ impl Checker<'_> {
                         name.span.clone(),
                         format!("`{}` is in this order twice", name.value),
                     )
-                    .and(first.unwrap_or_default(), "here already"),
+                    .and(first.unwrap_or_default(), "here already")
+                    .help("remove one of the two"),
                 );
             }
             let row = backends.iter().find(|row| row.name == name.value);
@@ -83,14 +81,16 @@ impl Checker<'_> {
                     Kernel::External | Kernel::Generated => "its kernel is external".to_owned(),
                 };
                 let message = format!("`{}` is not executed here: {why}", name.value);
-                self.push(
-                    Diagnostic::new(Code::E0602, name.span.clone(), message)
-                        .help("the native order holds only rows that this crate runs"),
-                );
+                let mut finding = Diagnostic::new(Code::E0602, name.span.clone(), message)
+                    .help("the native order holds only rows that this crate runs");
+                if let Some(written) = written.get(&name.value) {
+                    finding = finding.and(written.kernel.span.clone(), "who executes it");
+                }
+                self.push(finding);
             }
         }
         let rules = order.reorder.iter().flatten();
-        let rules: Vec<_> = rules.map(|rule| self.reorder(rule, &order.order)).collect();
+        let rules: Vec<_> = rules.map(|rule| self.reorder(rule, order)).collect();
         EngineOrder {
             engine,
             rows: order.order.iter().map(|name| name.value.clone()).collect(),
@@ -107,13 +107,27 @@ impl Checker<'_> {
         }
     }
 
-    fn reorder(&mut self, rule: &schema::Reorder, order: &[Name]) -> Option<Reorder> {
+    fn reorder(&mut self, rule: &schema::Reorder, order: &schema::EngineOrder) -> Option<Reorder> {
         let lists = [&rule.drop, &rule.only].into_iter().flatten().flatten();
         for name in [&rule.r#move, &rule.before, &rule.after].into_iter().flatten().chain(lists) {
-            if !order.iter().any(|row| row.value == name.value) {
-                let help = suggest(&name.value, order.iter().map(|row| row.value.as_str()));
-                let message = format!("`{}` is not in this order", name.value);
-                self.push(Diagnostic::new(Code::E0604, name.span.clone(), message).help(help));
+            if !order.order.iter().any(|row| row.value == name.value) {
+                let help = suggest(&name.value, order.order.iter().map(|row| row.value.as_str()));
+                let message = format!("`{}` is not in the order that this rule changes", name.value);
+                self.push(
+                    Diagnostic::new(Code::E0604, name.span.clone(), message)
+                        .and(order.span.clone(), "the order")
+                        .help(help),
+                );
+            }
+        }
+        for anchor in [&rule.before, &rule.after].into_iter().flatten() {
+            if let Some(row) = rule.r#move.as_ref().filter(|row| row.value == anchor.value) {
+                let message = format!("`{}` cannot be moved next to itself", anchor.value);
+                self.push(
+                    Diagnostic::new(Code::E0603, anchor.span.clone(), message)
+                        .and(row.span.clone(), "the row that moves")
+                        .help("name another row of the order"),
+                );
             }
         }
         let devices = rule.when.device.as_ref().map(|devices| self.devices(devices));
@@ -134,12 +148,11 @@ impl Checker<'_> {
             (None, (None, None, None), None, Some(only)) => Some(Change::Only(names(only))),
             _ => {
                 let ends: Vec<_> = End::ALL.iter().map(|end| format!("\"{}\"", end.name())).collect();
-                self.push(Diagnostic::new(Code::E0603, rule.span.clone(), "a rule has one verb").help(
-                    format!(
-                        "verbs are `move` with one of `before`, `after` and `to` ({}), `drop`, and `only`",
-                        ends.join(" or ")
-                    ),
-                ));
+                let message = format!("this rule has {}, which is no verb", keys_of(rule));
+                self.push(Diagnostic::new(Code::E0603, rule.span.clone(), message).help(format!(
+                    "a rule has one verb: `move` with one of `before`, `after` and `to` ({}), or `drop`, or `only`",
+                    ends.join(" or ")
+                )));
                 None
             }
         };
@@ -149,5 +162,24 @@ impl Checker<'_> {
             None => None,
         };
         Some(Reorder { devices, activations: rule.when.activation.clone(), change: change? })
+    }
+}
+
+/// The keys of a rule's verb as they are written, for people.
+fn keys_of(rule: &schema::Reorder) -> String {
+    let keys = [
+        ("move", rule.r#move.is_some()),
+        ("before", rule.before.is_some()),
+        ("after", rule.after.is_some()),
+        ("to", rule.to.is_some()),
+        ("drop", rule.drop.is_some()),
+        ("only", rule.only.is_some()),
+    ];
+    let written: Vec<_> =
+        keys.iter().filter(|(_, is_written)| *is_written).map(|(key, _)| format!("`{key}`")).collect();
+    match written.as_slice() {
+        [] => "nothing but `when`".to_owned(),
+        [only] => format!("only {only}"),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Checker, facts};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::model::words::{QuantizeWhen, Word};
+use crate::model::words::QuantizeWhen;
 use crate::model::{Carries, Format, Transport, Wire};
 use crate::read::Named;
 use crate::schema;
@@ -18,7 +18,9 @@ impl Checker<'_> {
     fn transport(&mut self, name: &At<String>, transport: &schema::Transport) -> Option<Transport> {
         let carries = match (&transport.scope, &transport.payload) {
             (Some(_), None) => Carries::Nothing,
-            (None, Some(payloads)) => Carries::Payloads(self.payloads(&payloads.value)),
+            (None, Some(payloads)) if !payloads.value.is_empty() => {
+                Carries::Payloads(self.payloads(&payloads.value))
+            }
             (Some(scope), Some(payload)) => {
                 self.push(
                     Diagnostic::new(
@@ -26,15 +28,17 @@ impl Checker<'_> {
                         payload.span.clone(),
                         "a local transport carries no payload",
                     )
-                    .and(scope.span.clone(), "local"),
+                    .and(scope.span.clone(), "tokens stay on their rank")
+                    .help("remove the payloads or the scope"),
                 );
                 return None;
             }
-            (None, None) => {
-                self.push(
-                    Diagnostic::new(Code::E0504, name.span.clone(), format!("the transport `{}` carries nothing", name.value))
-                        .help("add a `[[transport.….payload]]`, or `scope = \"local\"` if tokens stay on their rank"),
-                );
+            (None, _) => {
+                let message = format!("the transport `{}` carries nothing", name.value);
+                self.push(Diagnostic::new(Code::E0504, name.span.clone(), message).help(format!(
+                    "add a `[[transport.{}.payload]]`, or `scope = \"local\"` if tokens stay on their rank",
+                    name.value
+                )));
                 return None;
             }
         };
@@ -84,18 +88,42 @@ impl Checker<'_> {
                 }
                 Some((format, Wire::Quantized(layout)))
             }
-            (when, _, _) => {
-                let scaled = if format.block.is_some() { "has" } else { "has no" };
-                let message = format!(
-                    "`{}` {scaled} block scales, which does not go with `quantize = \"{}\"` {} a wire layout",
-                    format.name,
-                    when.name(),
-                    if payload.wire.is_some() { "and" } else { "without" },
+            (QuantizeWhen::Before, Some(_), None) => {
+                let message =
+                    format!("`{}` travels with its scales, and nothing says in which layout", format.name);
+                self.push(
+                    Diagnostic::new(Code::E0503, payload.quantize.span.clone(), message)
+                        .and(payload.format.span.clone(), "has block scales")
+                        .help("add `wire = \"…\"`, the layout of the scales on the wire"),
                 );
-                self.push(Diagnostic::new(Code::E0503, payload.quantize.span.clone(), message).help(
-                    "what is quantised before dispatch has scales and a `wire` layout for them; what is \
-                     quantised after travels in 16 bits and has none",
-                ));
+                None
+            }
+            (QuantizeWhen::Before, None, _) => {
+                let message = format!("`{}` has no block scales, so nothing quantises to it", format.name);
+                self.push(
+                    Diagnostic::new(Code::E0503, payload.quantize.span.clone(), message)
+                        .and(payload.format.span.clone(), "the format")
+                        .help("write `quantize = \"after\"`, without `wire`"),
+                );
+                None
+            }
+            (QuantizeWhen::After, Some(_), _) => {
+                let message =
+                    format!("`{}` is quantised, so it is not what travels before quantising", format.name);
+                self.push(
+                    Diagnostic::new(Code::E0503, payload.format.span.clone(), message)
+                        .and(payload.quantize.span.clone(), "quantised after dispatch")
+                        .help("name the 16-bit format that travels, or write `quantize = \"before\"` with a `wire` layout"),
+                );
+                None
+            }
+            (QuantizeWhen::After, None, Some(wire)) => {
+                let message = format!("`{}` has no block scales to lay out", format.name);
+                self.push(
+                    Diagnostic::new(Code::E0503, wire.span.clone(), message)
+                        .and(payload.format.span.clone(), "the format")
+                        .help("remove `wire`"),
+                );
                 None
             }
         }

@@ -83,8 +83,8 @@ catalog! {
         "Where a format has block scales a row says where they are, and where it has none there is nothing to place.";
     E0305, "how scales are chosen",
         "Power-of-two scales are chosen by a rule on which libraries differ, so a row names it. Other scales are not rounded.";
-    E0306, "several formats with scales",
-        "Several formats in one row are for 16-bit tokens, where the caller's type decides. Formats with scales are contracts of their own.";
+    E0306, "formats that are no choice",
+        "Several formats in one row are for 16-bit tokens, where the caller's type decides. Formats with scales are contracts of their own, and a format listed twice is no choice.";
     E0307, "who quantises",
         "Tokens in a scaled format are quantised either by prepare or inside the experts kernel; tokens without scales by nobody.";
     E0401, "activation functions and orders disagree",

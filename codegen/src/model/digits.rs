@@ -57,8 +57,9 @@ impl Digit {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (rest, radix) = split(text, '%')?;
-        let (axis, divisor) = split(rest, '/')?;
+        // A digit of one value would say nothing.
+        let (rest, radix) = split(text, '%', 2)?;
+        let (axis, divisor) = split(rest, '/', 1)?;
         let axis = match axis {
             "row" => Axis::Row,
             "col" => Axis::Col,
@@ -71,12 +72,12 @@ impl Digit {
     }
 }
 
-fn split(text: &str, mark: char) -> Result<(&str, Option<usize>), String> {
+fn split(text: &str, mark: char, least: usize) -> Result<(&str, Option<usize>), String> {
     let Some((left, right)) = text.split_once(mark) else { return Ok((text, None)) };
     let plain = !right.is_empty() && right.bytes().all(|byte| byte.is_ascii_digit());
     match right.parse::<usize>() {
-        Ok(number) if plain && (1..=MAX).contains(&number) => Ok((left, Some(number))),
-        _ => Err(format!("`{right}` after `{mark}` has to be a number from 1 to {MAX}")),
+        Ok(number) if plain && (least..=MAX).contains(&number) => Ok((left, Some(number))),
+        _ => Err(format!("`{right}` after `{mark}` has to be a number from {least} to {MAX}")),
     }
 }
 
@@ -100,6 +101,8 @@ pub enum Flaw {
     },
     /// The digit with the axis' largest divisor has a `%`.
     Closed(usize),
+    /// A part of `half`, which has one value or two and so is one digit.
+    Part(usize),
 }
 
 /// A list of digits that is a number on every shape that its multiples divide: each axis is covered
@@ -146,18 +149,25 @@ fn flaws_of_axis(digits: &[Digit], axis: Axis) -> Vec<Flaw> {
     let (Some(first), Some(last)) = (of_axis.first(), of_axis.last()) else {
         return vec![Flaw::Missing(axis)];
     };
+    if axis == Axis::Half {
+        let parts =
+            of_axis.iter().filter(|index| digits[**index].divisor != 1 || digits[**index].radix.is_some());
+        let parts: Vec<_> = parts.map(|index| Flaw::Part(*index)).collect();
+        if !parts.is_empty() {
+            return parts;
+        }
+    }
     let mut flaws = Vec::new();
     if digits[*first].divisor != 1 {
         flaws.push(Flaw::Start(*first));
     }
     for pair in of_axis.windows(2) {
         let (after, digit) = (pair[0], pair[1]);
-        let wanted = digits[after].radix.map(|radix| radix * digits[after].divisor);
+        let wanted = digits[after].radix.map(|radix| radix.saturating_mul(digits[after].divisor));
         if wanted != Some(digits[digit].divisor) {
             flaws.push(Flaw::Chain { digit, after, wanted });
         }
     }
-    // `half` has two values or one, by the weight; its only digit is open like any axis' last.
     if digits[*last].radix.is_some() {
         flaws.push(Flaw::Closed(*last));
     }
@@ -203,7 +213,9 @@ mod tests {
         for text in ["row", "row/128", "row%32", "row/32%4"] {
             assert_eq!(Digit::parse(text).unwrap().to_string(), text);
         }
-        for text in ["", "rows", "row/0", "row%", "row/+1", "row%4/2", "row/ 2", "row/99999999999999999999"] {
+        for text in
+            ["", "rows", "row/0", "row%", "row%1", "row/+1", "row%4/2", "row/ 2", "row/99999999999999999999"]
+        {
             assert!(Digit::parse(text).is_err(), "{text}");
         }
     }

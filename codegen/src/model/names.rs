@@ -12,6 +12,73 @@ fn is_keyword(name: &str) -> bool {
     syn::parse_str::<syn::Ident>(name).is_err() || matches!(name, "union" | "macro_rules" | "gen" | "raw")
 }
 
+/// Types that modules of layouts, formats and rows call by their bare names.
+const TYPES: &[&str] = &[
+    "Accepts",
+    "Activation",
+    "ActivationFunction",
+    "All2all",
+    "Axis",
+    "Backend",
+    "Bias",
+    "BiasOrder",
+    "BiasType",
+    "BlockScale",
+    "Contract",
+    "Convention",
+    "Delivery",
+    "Device",
+    "Digit",
+    "ElementType",
+    "Encoding",
+    "EpilogueFactor",
+    "Evidence",
+    "ExpertsClass",
+    "Extent",
+    "Fact",
+    "Fit",
+    "Format",
+    "FormatSpec",
+    "Function",
+    "GemmType",
+    "GlobalScale",
+    "GlobalScope",
+    "Grouping",
+    "Half",
+    "Honoured",
+    "InputContract",
+    "InputLayout",
+    "Kernel",
+    "Known",
+    "Layout",
+    "Order",
+    "Parameter",
+    "Payload",
+    "PerToken",
+    "QuantConfig",
+    "QuantizeAt",
+    "Reads",
+    "Requires",
+    "RoutingMethod",
+    "ScaleLayout",
+    "ScaleType",
+    "VllmNames",
+    "WeightContract",
+    "WeightPad",
+    "WeightScale",
+];
+
+/// Whether a module of layouts, formats or rows already has a type of this entry's name.
+pub fn is_taken_type(name: &str) -> bool {
+    TYPES.contains(&type_name(name).as_str())
+}
+
+/// Whether the module of layouts and of formats already has a static of this entry's name.
+pub fn is_taken_static(name: &str) -> bool {
+    let lists = ["formats", "layouts", "orders", "payloads"];
+    lists.contains(&name) || ["order_", "payload_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// The name of the type: `swizzled_128x4` is `Swizzled128x4`. Where a digit would meet a digit the
 /// underscore stays, so `fp8_1x128` is `Fp8_1x128`.
 pub fn type_name(name: &str) -> String {

@@ -38,8 +38,9 @@ fn one(row: &Backend, table: &Table) -> Module {
     let items = quote! {
         #type_doc
         #[derive(Debug, Clone, Copy)]
-        pub struct #ty;
+        pub enum #ty {}
 
+        #[diagnostic::do_not_recommend]
         impl ::scalewright::__private::Sealed for #ty {}
 
         impl Backend for #ty {

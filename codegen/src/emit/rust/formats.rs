@@ -37,8 +37,9 @@ fn one(format: &Format) -> TokenStream {
     quote! {
         #[doc = #doc]
         #[derive(Debug, Clone, Copy)]
-        pub struct #ty;
+        pub enum #ty {}
 
+        #[diagnostic::do_not_recommend]
         impl ::scalewright::__private::Sealed for #ty {}
 
         impl Format for #ty {

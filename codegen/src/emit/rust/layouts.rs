@@ -61,14 +61,21 @@ fn one_layout(layout: &Layout) -> TokenStream {
     let offset = offset(&layout.number);
     let locate = locate(&layout.number);
     let physical = if uses_extent(&layout.number) { quote!(physical) } else { quote!(_) };
-    let per_token = layout.is_per_token().then(|| quote!(impl PerToken for #ty {}));
+    let per_token = layout.is_per_token().then(|| {
+        quote! {
+            #[diagnostic::do_not_recommend]
+            impl PerToken for #ty {}
+        }
+    });
     quote! {
         #doc
         #[derive(Debug, Clone, Copy)]
-        pub struct #ty;
+        pub enum #ty {}
 
+        #[diagnostic::do_not_recommend]
         impl ::scalewright::__private::Sealed for #ty {}
 
+        #[diagnostic::do_not_recommend]
         impl ScaleLayout for #ty {
             const LAYOUT: &'static Layout = &#value;
 

@@ -1,0 +1,250 @@
+//! The weights of a row.
+
+use std::sync::Arc;
+
+use super::global;
+use crate::check::Checker;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::model::words::{Activation, Parameter, ScaleType, Word};
+use crate::model::{Bias, Fit, Format, Known, Multiples, Order, Weight, WeightPad, WeightScale};
+use crate::schema::{self, Name, VendorOr};
+use crate::source::{At, Span};
+
+impl Checker<'_> {
+    pub(super) fn weight(
+        &mut self,
+        row: &schema::Backend,
+        honours: Option<&Vec<(Activation, Vec<Parameter>)>>,
+    ) -> Option<Weight> {
+        let weight = &row.weight;
+        let format = self.format(&weight.format);
+        let requantize_from = weight.requantize_from.as_ref().map(|name| self.format(name));
+        let payload = match &weight.payload.value {
+            VendorOr::Vendor(why) => Some(Known::Vendor(why.clone())),
+            VendorOr::Is(name) => self.lookup("payload", name, |entries| &entries.payloads).map(Known::Is),
+        };
+        let gate_up = self.gate_up(row, honours);
+        let down =
+            weight.rows.as_ref().and_then(|rows| rows.down.as_ref()).map(|name| (name, self.order(name)));
+        if let Some((name, Some(order))) = &down
+            && order.first.is_some()
+        {
+            let message = format!("`{}` orders two halves, and the down weight has one", order.name);
+            self.error_with(Code::E0403, &name.span, message, "name an order without a `half` digit");
+        }
+        let format = format?;
+        let scale = self.weight_scale(weight, &format);
+        let pad = weight.pad.as_ref().map(|pad| WeightPad {
+            hidden: pad.value.hidden.value,
+            gated: pad.value.intermediate.gated.value,
+            plain: pad.value.intermediate.plain.value,
+            fill: pad.value.fill.unwrap_or(0),
+        });
+        let weight_model = Weight {
+            format,
+            requantize_from: match requantize_from {
+                Some(None) => return None,
+                Some(Some(format)) => Some(format),
+                None => None,
+            },
+            payload: payload?,
+            scale: scale?,
+            gate_up: gate_up?,
+            down: match down {
+                Some((_, None)) => return None,
+                Some((_, Some(order))) => Some(order),
+                None => None,
+            },
+            pad,
+            bias: weight.bias.as_ref().map(|bias| Bias { dtype: bias.dtype, order: bias.order }),
+        };
+        self.padding_suffices(weight, &weight_model);
+        Some(weight_model)
+    }
+
+    fn order(&mut self, name: &Name) -> Option<Arc<Order>> {
+        self.lookup("order", name, |entries| &entries.orders)
+    }
+
+    /// Each honoured activation has an order of rows, and no other has.
+    fn gate_up(
+        &mut self,
+        row: &schema::Backend,
+        honours: Option<&Vec<(Activation, Vec<Parameter>)>>,
+    ) -> Option<Vec<(Activation, Arc<Order>)>> {
+        let Some(rows) = &row.weight.rows else { return Some(Vec::new()) };
+        let mut found = Vec::new();
+        let mut complete = true;
+        for (name, order_name) in &rows.gate_up.0 {
+            let (function, order) = (self.activation(name), self.order(order_name));
+            let (Some(function), Some(order)) = (function, order) else {
+                complete = false;
+                continue;
+            };
+            if order.first.is_none() {
+                let message = format!(
+                    "`{}` orders plain rows, and {} weights have two halves",
+                    order.name,
+                    function.name()
+                );
+                self.error_with(Code::E0403, &order_name.span, message, "name an order with a `half` digit");
+            }
+            if let Some(honours) = honours
+                && !honours.iter().any(|(honoured, _)| *honoured == function)
+            {
+                let message =
+                    format!("`{}` has an order of rows, but the row does not honour it", function.name());
+                let mut finding = Diagnostic::new(Code::E0401, name.span.clone(), message).help(
+                    "add it to `honours`, with the parameters that the kernel takes, or remove the order",
+                );
+                if let Some(function) = &row.activation_function {
+                    finding = finding.and(function.honours.span.clone(), "what the row honours");
+                }
+                self.push(finding);
+            }
+            found.push((function, order));
+        }
+        if let (Some(honours), Some(function)) = (honours, &row.activation_function) {
+            for (honoured, _) in honours {
+                if rows.gate_up.get(honoured.name()).is_none() {
+                    let message =
+                        format!("`{}` is honoured, but no order of rows is given for it", honoured.name());
+                    let written =
+                        function.honours.value.0.iter().find(|(name, _)| name.value == honoured.name());
+                    let place = written.map_or(&function.honours.span, |(name, _)| &name.span).clone();
+                    self.push(
+                        Diagnostic::new(Code::E0401, place, message)
+                            .and(rows.span.clone(), format!("needs `gate_up.{} = …`", honoured.name()))
+                            .help("add the order that its rows are stored in, or do not honour it"),
+                    );
+                }
+            }
+        }
+        complete.then_some(found)
+    }
+
+    fn weight_scale(&mut self, weight: &schema::Weight, format: &Arc<Format>) -> Option<Option<WeightScale>> {
+        let Some(scale) = &weight.scale else {
+            if format.block.is_some() {
+                let message =
+                    format!("`{}` has block scales, and the row does not say where they are", format.name);
+                self.push(
+                    Diagnostic::new(Code::E0304, weight.format.span.clone(), message)
+                        .help("add `scale = { layout = \"…\", encoding = \"as_stored\", fill = 0 }`"),
+                );
+                return None;
+            }
+            if let Some(repeat) = &weight.repeat {
+                self.scales_of_nothing(&repeat.span, "block", format, &weight.format);
+            }
+            return Some(None);
+        };
+        let Some(block) = format.block else {
+            self.scales_of_nothing(&scale.span, "block", format, &weight.format);
+            return None;
+        };
+        self.second_level(scale.value.global.as_ref(), format, &weight.format);
+        let layout = match &scale.value.layout.value {
+            VendorOr::Vendor(why) => Known::Vendor(why.clone()),
+            VendorOr::Is(name) => {
+                let layout = self.layout(name)?;
+                self.holds(&layout, block.scale, name, &weight.format);
+                Known::Is(layout)
+            }
+        };
+        if let Some(fill) = &scale.value.fill {
+            self.fill_is_finite(fill, block.scale, &weight.format);
+        } else if let Known::Is(_) = layout {
+            let message = "the row does not say what padding of the scales holds";
+            self.push(Diagnostic::new(Code::E0103, scale.span.clone(), message).help("add `fill = 0`"));
+        }
+        Some(Some(WeightScale {
+            layout,
+            encoding: match &scale.value.encoding.value {
+                VendorOr::Vendor(why) => Known::Vendor(why.clone()),
+                VendorOr::Is(encoding) => Known::Is(*encoding),
+            },
+            repeat_rows: weight.repeat.as_ref().map_or(1, |repeat| repeat.row.value),
+            fill: scale.value.fill.as_ref().map_or(0, |fill| fill.value),
+            global: scale.value.global.as_ref().map(global),
+        }))
+    }
+
+    /// Scale padding multiplies zeros, and 0 · NaN is NaN.
+    fn fill_is_finite(&mut self, fill: &At<u8>, scale: ScaleType, format: &Name) {
+        let nan = match scale {
+            ScaleType::E8m0 => fill.value == 0xFF,
+            ScaleType::E4m3 => fill.value & 0x7F == 0x7F,
+            // Every byte of the scale; 0x7F in all of them is large, and finite.
+            ScaleType::F32 | ScaleType::Bf16 => fill.value == 0xFF,
+        };
+        if nan {
+            let message = format!("padding of 0x{:02X} is NaN in `{}`", fill.value, scale.name());
+            self.push(
+                Diagnostic::new(Code::E0405, fill.span.clone(), message)
+                    .and(format.span.clone(), format!("has `{}` scales", scale.name()))
+                    .help("0 is finite in every scale type"),
+            );
+        }
+    }
+
+    /// Padded sizes are multiples of what orders and payload divide.
+    fn padding_suffices(&mut self, weight: &schema::Weight, model: &Weight) {
+        let (Some(pad), Some(written)) = (model.pad, &weight.pad) else { return };
+        let gated = &written.value.intermediate.gated;
+        let hidden = &written.value.hidden;
+        let rows = weight.rows.as_ref();
+        for (function, order) in &model.gate_up {
+            let what = format!("the order `{}` of {}", order.name, function.name());
+            let name = rows.and_then(|rows| rows.gate_up.get(function.name()));
+            self.divides(order.multiple, pad.gated, gated, &what, name.map(|name| &name.span));
+        }
+        if let Some(down) = &model.down {
+            let name = rows.and_then(|rows| rows.down.as_ref());
+            let what = format!("the order `{}`", down.name);
+            self.divides(down.multiple, pad.hidden, hidden, &what, name.map(|name| &name.span));
+        }
+        if let Some(block) = model.format.block {
+            let what = format!("a block of `{}`", model.format.name);
+            // The K of GEMM1 is the hidden size, the K of GEMM2 the intermediate size. Sizes that a
+            // block does not divide are refused when weights are prepared; here only a padding that
+            // is itself in the way is wrong.
+            for (multiple, place) in [(pad.hidden, hidden), (pad.gated, gated)] {
+                if multiple > 1 && multiple % block.cols != 0 && block.cols % multiple != 0 {
+                    self.divides(block.cols, multiple, place, &what, Some(&weight.format.span));
+                }
+            }
+        }
+        if let Known::Is(payload) = &model.payload
+            && let Fit::Divide(multiples) = payload.fit
+        {
+            let what = format!("the payload `{}`", payload.name);
+            self.matrices(multiples, written, &what, &weight.payload.span);
+        }
+    }
+
+    /// Both padded matrices have `multiples` of rows and columns: the fused one has 2 × intermediate
+    /// rows and hidden columns, the other hidden rows and intermediate columns.
+    fn matrices(&mut self, multiples: Multiples, pad: &At<schema::WeightPad>, what: &str, because: &Span) {
+        let (hidden, gated) = (&pad.value.hidden, &pad.value.intermediate.gated);
+        let Multiples { row, col } = multiples;
+        let row_of_half = if row.is_multiple_of(2) { row / 2 } else { row };
+        self.divides(row_of_half, gated.value, gated, what, Some(because));
+        self.divides(col, gated.value, gated, what, Some(because));
+        self.divides(row, hidden.value, hidden, what, Some(because));
+        self.divides(col, hidden.value, hidden, what, Some(because));
+    }
+
+    fn divides(&mut self, needs: usize, has: usize, place: &At<usize>, what: &str, because: Option<&Span>) {
+        if has.is_multiple_of(needs) {
+            return;
+        }
+        let message = format!("{what} divides by {needs}, and sizes are padded to multiples of {has} only");
+        let mut finding = Diagnostic::new(Code::E0406, place.span.clone(), message)
+            .help(format!("pad to a multiple of {needs}, or use what divides {has}"));
+        if let Some(because) = because {
+            finding = finding.and(because.clone(), format!("divides by {needs}"));
+        }
+        self.push(finding);
+    }
+}
