@@ -3,6 +3,8 @@
 //!
 //! They panic when a row fails, as tests do, with the row and what differs.
 
+#![allow(clippy::print_stdout, reason = "a test prints the row that it is about")]
+
 mod fixtures;
 mod measure;
 mod mutants;
@@ -67,6 +69,7 @@ fn is_a_bijection(layout: &Layout, logical: Extent) {
 fn scales_are_in_place(contract: &'static Contract, rows: usize, cols: usize) {
     let format = contract.gemm1_input.formats[0];
     let (Known::Is(layout), Some(block)) = (contract.gemm1_input.layout, format.block) else { return };
+    let (rows, cols) = fixtures::taken(contract, rows, cols);
     let values = distinct_tokens(rows, cols, block.cols);
     let tokens = Tokens::new(&values, rows, cols).unwrap_or_else(|error| panic!("{error}"));
     let raw = quantize_prepared(contract, format, tokens).unwrap_or_else(|error| panic!("{error}"));
@@ -96,8 +99,9 @@ fn scales_are_in_place(contract: &'static Contract, rows: usize, cols: usize) {
 /// If it is not so.
 pub fn transports(contract: &'static Contract) {
     let format = contract.gemm1_input.formats[0];
-    let (first, second, cols) = (3, 2, 288);
-    let values = distinct_tokens(first + second, cols, 32);
+    let first = 3;
+    let (rows, cols) = fixtures::taken(contract, first + 2, 288);
+    let values = distinct_tokens(rows, cols, 32);
     let tokens =
         |values| Tokens::new(values, values.len() / cols, cols).unwrap_or_else(|error| panic!("{error}"));
     let together =

@@ -27,30 +27,30 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trou
 }
 
 fn describe(lines: &mut Vec<String>, contract: &Contract) {
-    lines.push(format!("{}", contract.name));
+    lines.push(contract.name.to_owned());
     if let Some(vllm) = contract.vllm {
         lines.push(format!("  vLLM: {} (--moe-backend {})", vllm.backend, vllm.flags.join(", ")));
     }
     match contract.kernel {
-        Kernel::Generated => lines.push(format!("  executed by this crate")),
+        Kernel::Generated => lines.push("  executed by this crate".to_owned()),
         Kernel::Incomplete(open) => lines.push(format!("  described, not executed: leaves open {open}")),
-        Kernel::External => lines.push(format!("  executed by the vendor's library only")),
+        Kernel::External => lines.push("  executed by the vendor's library only".to_owned()),
     }
     weight(lines, &contract.weight);
-    lines.push(format!("\nGEMM1 reads tokens"));
+    lines.push("\nGEMM1 reads tokens".to_owned());
     input(lines, &contract.gemm1_input);
     if let Some(gemm2) = &contract.gemm2_input {
-        lines.push(format!("\nGEMM2 reads what was activated"));
+        lines.push("\nGEMM2 reads what was activated".to_owned());
         input(lines, gemm2);
     }
     activations(lines, contract);
-    lines.push(format!("\nTransports"));
+    lines.push("\nTransports".to_owned());
     for (name, words) in transport::describe(contract) {
         lines.push(format!("  {name}: {words}"));
     }
     experts(lines, contract);
     if !contract.facts.is_empty() {
-        lines.push(format!("\nFacts"));
+        lines.push("\nFacts".to_owned());
         for fact in contract.facts {
             lines.push(format!("  {} {} ({})", fact.from, fact.at, format!("{:?}", fact.how).to_lowercase()));
         }
@@ -80,7 +80,7 @@ fn known<T>(known: Known<T>, name: impl FnOnce(T) -> String) -> String {
 }
 
 fn weight(lines: &mut Vec<String>, weight: &WeightContract) {
-    lines.push(format!("\nWeights"));
+    lines.push("\nWeights".to_owned());
     lines.push(format!("  format: {}", format(weight.format)));
     if let Some(from) = weight.requantize_from {
         lines.push(format!("  requantised from {}", from.name));
@@ -104,7 +104,7 @@ fn weight(lines: &mut Vec<String>, weight: &WeightContract) {
         ));
     }
     match weight.bias {
-        None => lines.push(format!("  biases: refused")),
+        None => lines.push("  biases: refused".to_owned()),
         Some(bias) => {
             let order = match bias.order {
                 BiasOrder::AsRows => "in the order of their rows",
@@ -144,8 +144,8 @@ fn input(lines: &mut Vec<String>, input: &InputContract) {
     }
     match input.grouping {
         None => {}
-        Some(Grouping::Tokens) => lines.push(format!("  rows: tokens; the kernel gathers")),
-        Some(Grouping::Slots) => lines.push(format!("  rows: a buffer of equal size for each expert")),
+        Some(Grouping::Tokens) => lines.push("  rows: tokens; the kernel gathers".to_owned()),
+        Some(Grouping::Slots) => lines.push("  rows: a buffer of equal size for each expert".to_owned()),
         Some(Grouping::Ranges { start_multiple }) => {
             lines.push(format!("  rows: by expert, each beginning at the next multiple of {start_multiple}"));
         }
@@ -160,7 +160,7 @@ fn input(lines: &mut Vec<String>, input: &InputContract) {
 }
 
 fn activations(lines: &mut Vec<String>, contract: &Contract) {
-    lines.push(format!("\nActivation functions"));
+    lines.push("\nActivation functions".to_owned());
     for honoured in contract.activations {
         let parameters = list(honoured.parameters);
         let parameters = if parameters.is_empty() { "no parameters".to_owned() } else { parameters };
@@ -176,7 +176,7 @@ fn experts(lines: &mut Vec<String>, contract: &Contract) {
     if contract.experts.is_empty() {
         return;
     }
-    lines.push(format!("\nvLLM's classes, in order"));
+    lines.push("\nvLLM's classes, in order".to_owned());
     for class in contract.experts {
         lines.push(format!("  {}{}", class.name, requires(&class.requires)));
     }

@@ -3,8 +3,9 @@
 
 use half::bf16;
 
-use crate::backend::{Activation, Contract, Parameter};
+use crate::backend::{Activation, Contract, Grouping, Parameter};
 use crate::config::ActivationFunction;
+use crate::cpu::scales::ROW_MAJOR;
 use crate::digits::{Axis, Digit};
 use crate::format::{BlockScale, ElementType, FormatSpec, Rounding, ScaleType};
 use crate::layout::{Extent, Fit, Layout};
@@ -35,6 +36,52 @@ static MXFP4: FormatSpec = FormatSpec {
     block: Some(BlockScale { scale: ScaleType::E8m0, rows: 1, cols: 32 }),
     global: None,
 };
+
+/// What the layouts of the row's tokens ask to divide rows and columns of scales; 1 where they pad.
+fn divisor(contract: &Contract) -> Extent {
+    let inputs = std::iter::once(&contract.gemm1_input).chain(&contract.gemm2_input);
+    let layouts =
+        inputs.filter_map(|input| input.layout.is()).flat_map(|layout| [layout.prepared, layout.kernel]);
+    layouts.fold(Extent { rows: 1, cols: 1 }, |all, layout| match layout.fit {
+        Fit::Pad(_) => all,
+        Fit::Divide(own) => Extent { rows: lcm(all.rows, own.rows), cols: lcm(all.cols, own.cols) },
+    })
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut gcd, mut rest) = (a, b);
+    while rest != 0 {
+        (gcd, rest) = (rest, gcd % rest);
+    }
+    a / gcd * b
+}
+
+/// `rows` tokens of `cols` values, both rounded up to what the layouts of the row take.
+pub(super) fn taken(contract: &Contract, rows: usize, cols: usize) -> (usize, usize) {
+    let step = divisor(contract);
+    let block = contract.gemm1_input.formats[0].block.map_or(1, |block| block.cols);
+    let cols_step = if step.cols == 1 { 1 } else { lcm(step.cols * block, contract.gemm1_input.multiple) };
+    (rows.next_multiple_of(step.rows), cols.next_multiple_of(cols_step))
+}
+
+/// As [`taken`], for a layer: each expert's rows have to end on a multiple too.
+fn taken_by_layer(contract: &Contract, tokens: usize, shape: Shape) -> (usize, Shape) {
+    let step = divisor(contract);
+    let start = match contract.gemm1_input.grouping {
+        Some(Grouping::Ranges { start_multiple } | Grouping::SpreadRanges { start_multiple }) => {
+            start_multiple
+        }
+        _ => 1,
+    };
+    let rows_step = if step.rows == 1 { 1 } else { shape.experts * lcm(step.rows, start) };
+    let gemm2 = contract.gemm2_input.as_ref().and_then(|input| input.formats[0].block);
+    let block = gemm2.map_or(1, |block| block.cols);
+    let padded = contract.weight.pad.map_or(1, |pad| pad.gated);
+    let cols_step = if step.cols == 1 { 1 } else { lcm(step.cols * block, padded) };
+    let (_, hidden) = taken(contract, tokens, shape.hidden);
+    let intermediate = shape.intermediate.next_multiple_of(cols_step);
+    (tokens.next_multiple_of(rows_step), Shape { hidden, intermediate, ..shape })
+}
 
 /// Tokens whose blocks all have amax of their own: a power of two apart within a row and a column,
 /// and a mantissa of their own beyond that, so that scales of any type tell blocks apart.
@@ -79,13 +126,15 @@ impl Fixture {
         shapes.into_iter().map(|(tokens, shape)| Self::new(contract, activation, tokens, shape)).collect()
     }
 
+    /// A layer of these sizes, rounded up where a layout of the row takes multiples only.
     pub(super) fn new(contract: &Contract, activation: Activation, tokens: usize, shape: Shape) -> Self {
+        let (tokens, shape) = taken_by_layer(contract, tokens, shape);
         let weights = synthetic::weights(shape, 7, &MXFP4).unwrap_or_else(|error| panic!("{error}"));
         let biases = contract.weight.bias.and(weights.biases.clone());
-        // Every third token skips expert 0, and none goes to the last but one where there are enough.
-        let choice = |token: usize, k: usize| {
-            ((token + k + usize::from(token.is_multiple_of(3))) % shape.experts) as u32
-        };
+        // Every third token skips an expert, so that experts differ in size; not where all sizes have to
+        // be multiples.
+        let skips = |token: usize| usize::from(divisor(contract).rows == 1 && token.is_multiple_of(3));
+        let choice = |token: usize, k: usize| ((token + k + skips(token)) % shape.experts) as u32;
         let ids = (0..tokens).flat_map(|token| (0..shape.top_k).map(move |k| choice(token, k))).collect();
         let weights_of = (0..tokens * shape.top_k).map(|slot| 0.25 + (slot % 5) as f32 * 0.125).collect();
         let routing = Routing::new(tokens, shape.top_k, shape.experts, ids, weights_of);
@@ -154,18 +203,6 @@ const fn digit(axis: Axis, divisor: usize, radix: Option<usize>) -> Digit {
     Digit { axis, divisor, radix }
 }
 
-const ALL_SCALES: &[ScaleType] = &[ScaleType::E8m0, ScaleType::E4m3, ScaleType::F32, ScaleType::Bf16];
-
-pub(super) static ROW_MAJOR: Layout = Layout {
-    name: "row by row",
-    digits: &[digit(Axis::Row, 1, None), digit(Axis::Col, 1, None)],
-    fit: Fit::Pad(Extent { rows: 1, cols: 1 }),
-    scales: ALL_SCALES,
-    aliases: &[],
-    offset: |row, col, physical| ROW_MAJOR.offset_by_digits(row, col, physical),
-    locate: |offset, physical| ROW_MAJOR.locate_by_digits(offset, physical),
-};
-
 static SWIZZLE: Layout = Layout {
     name: "128x4 swizzle",
     digits: &[
@@ -176,7 +213,7 @@ static SWIZZLE: Layout = Layout {
         digit(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Pad(Extent { rows: 128, cols: 4 }),
-    scales: ALL_SCALES,
+    scales: ROW_MAJOR.scales,
     aliases: &[],
     offset: |row, col, physical| SWIZZLE.offset_by_digits(row, col, physical),
     locate: |offset, physical| SWIZZLE.locate_by_digits(offset, physical),

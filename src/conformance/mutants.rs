@@ -9,6 +9,7 @@ use half::bf16;
 use crate::backend::{Contract, InputLayout, Known, WeightScale};
 use crate::cpu::layer::forward;
 use crate::cpu::quantize::quantize_prepared;
+use crate::cpu::scales::ROW_MAJOR;
 use crate::layout::{Half, Order};
 use crate::moe::routing::Routing;
 use crate::tensor::{RawQuantized, scale_extent};
@@ -17,7 +18,7 @@ use crate::weights::prepared::{RawPrepared, prepare};
 use crate::weights::synthetic::Shape;
 
 use super::Case;
-use super::fixtures::{Fixture, ROW_MAJOR};
+use super::fixtures::Fixture;
 use super::measure::{TOLERANCE, reference_output, relative_error};
 
 /// What a mutant's layer comes to: an output to be judged, or an error that already stopped it.
@@ -30,7 +31,8 @@ type Outcome = Result<Vec<bf16>, String>;
 pub fn mutants(contract: &'static Contract) {
     let mut applied = 0;
     for honoured in contract.activations {
-        let shape = Shape { experts: 2, hidden: 160, intermediate: 96, top_k: 1 };
+        // More than 16 blocks a row: no layout in use is row by row there.
+        let shape = Shape { experts: 2, hidden: 544, intermediate: 96, top_k: 1 };
         let fixture = Fixture::new(contract, honoured.function, 133, shape);
         let case = fixture.case();
         let input = ok(quantize_prepared(contract, contract.gemm1_input.formats[0], case.tokens));
@@ -93,6 +95,9 @@ fn identity_layout(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -
     producer.gemm1_input.layout = Known::Is(InputLayout { prepared: &ROW_MAJOR, kernel: layout.kernel });
     let mut mutant = ok(quantize_prepared(&producer, contract.gemm1_input.formats[0], case.tokens));
     mutant.scales.resize(input.scales.len(), 0);
+    if mutant.scales == input.scales {
+        return None;
+    }
     Some(run(contract, case, &prepared(contract, case), &mutant, case.routing))
 }
 
@@ -108,6 +113,9 @@ fn double_swizzle(contract: &Contract, case: &Case<'_>, input: &RawQuantized) ->
     for index in 0..physical.count() {
         let to = layout.offset_by_digits(index / physical.cols, index % physical.cols, physical) * size;
         mutant.scales[to..][..size].copy_from_slice(&input.scales[index * size..][..size]);
+    }
+    if mutant.scales == input.scales {
+        return None;
     }
     Some(run(contract, case, &prepared(contract, case), &mutant, case.routing))
 }

@@ -9,4 +9,4 @@ pub mod layer;
 mod permute;
 pub mod quantize;
 pub mod relayout;
-mod scales;
+pub(crate) mod scales;

@@ -1,4 +1,4 @@
-//! Quantises rows of 16- or 32-bit numbers, scales directly into a layout.
+//! Quantises rows of 16- or 32-bit numbers and puts the scales where a layout says.
 //!
 //! Bytes are those of FlashInfer's exact reference for e8m0 scales and of vLLM's per-token groups for
 //! f32 scales, except that a NaN is never lost: its block gets a NaN scale, and NaN elements where
