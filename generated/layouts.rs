@@ -836,7 +836,7 @@ pub static PACKED_UE8M0_ROWS: Layout = Layout {
 
 /// `[layout.swizzled_128x4]`: `row/128` · `col/4` · `row%32` · `row/32%4` · `col%4`.
 ///
-/// Rows are padded to 128, columns to 4. Also called 128x4, R128c4, cublas_blocked, SWIZZLE_32_4_4, to_blocked. In a box of 128 × 8 the first scales are stored at
+/// Rows are padded to 128, columns to 4. Also called `128x4`, `R128c4`, `cublas_blocked`, `SWIZZLE_32_4_4`, `to_blocked`. In a box of 128 × 8 the first scales are stored at
 ///
 /// ```text
 /// row 0:     0     1     2     3   512   513   514   515
@@ -916,7 +916,7 @@ pub static SWIZZLED_128X4: Layout = Layout {
 
 /// `[layout.swizzled_8x16]`: `row/8` · `col/16` · `row%8` · `col%16`.
 ///
-/// Rows are padded to 8, columns to 16. Also called R8c16. In a box of 8 × 16 the first scales are stored at
+/// Rows are padded to 8, columns to 16. Also called `R8c16`. In a box of 8 × 16 the first scales are stored at
 ///
 /// ```text
 /// row 0:     0     1     2     3     4     5     6     7
@@ -988,7 +988,7 @@ pub static SWIZZLED_8X16: Layout = Layout {
 
 /// `[layout.swizzled_8x4]`: `row/8` · `col/4` · `row%8` · `col%4`.
 ///
-/// Rows are padded to 8, columns to 4. Also called 8x4, R8c4. In a box of 8 × 8 the first scales are stored at
+/// Rows are padded to 8, columns to 4. Also called `8x4`, `R8c4`. In a box of 8 × 8 the first scales are stored at
 ///
 /// ```text
 /// row 0:     0     1     2     3    32    33    34    35

@@ -196,8 +196,9 @@ fn number(node: &Node<'_>, from: usize, to: usize, findings: &mut Vec<Diagnostic
     let value = usize::from_str_radix(digits, integer.radix()).ok();
     let value = value.filter(|value| (from..=to).contains(value));
     if value.is_none() {
-        let message = format!("this number has to be from {from} to {to}");
-        findings.push(Diagnostic::new(Code::E0106, node.span(), message));
+        let message = format!("`{}` is out of range", integer.as_str());
+        let range = format!("has to be from {from} to {to}");
+        findings.push(Diagnostic::new(Code::E0106, node.span(), message).label(range));
     }
     value
 }

@@ -6,9 +6,9 @@ pub mod deepgemm_fp8_block_sm90;
 pub mod flashinfer_cutlass_mxfp4_mxfp8;
 pub mod flashinfer_trtllm_mxfp4_mxfp8;
 
-pub use deepgemm_fp8_block_sm90::DeepgemmFp8BlockSm90;
-pub use flashinfer_cutlass_mxfp4_mxfp8::FlashinferCutlassMxfp4Mxfp8;
-pub use flashinfer_trtllm_mxfp4_mxfp8::FlashinferTrtllmMxfp4Mxfp8;
+pub use self::deepgemm_fp8_block_sm90::DeepgemmFp8BlockSm90;
+pub use self::flashinfer_cutlass_mxfp4_mxfp8::FlashinferCutlassMxfp4Mxfp8;
+pub use self::flashinfer_trtllm_mxfp4_mxfp8::FlashinferTrtllmMxfp4Mxfp8;
 
 /// Every row's contract, sorted by name.
 pub static CONTRACTS: &[&::scalewright::backend::Contract] = &[

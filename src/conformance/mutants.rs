@@ -32,7 +32,7 @@ pub fn mutants(contract: &'static Contract) {
     let mut applied = 0;
     for honoured in contract.activations {
         // More than 16 blocks a row: no layout in use is row by row there.
-        let shape = Shape { experts: 2, hidden: 544, intermediate: 96, top_k: 1 };
+        let shape = Shape { experts: 2, hidden: 544, intermediate: 32, top_k: 1 };
         let fixture = Fixture::new(contract, honoured.function, 133, shape);
         let case = fixture.case();
         let input = ok(quantize_prepared(contract, contract.gemm1_input.formats[0], case.tokens));

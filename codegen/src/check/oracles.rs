@@ -148,8 +148,7 @@ impl Checker<'_> {
             (None, (None, None, None), None, Some(only)) => Some(Change::Only(names(only))),
             _ => {
                 let ends: Vec<_> = End::ALL.iter().map(|end| format!("\"{}\"", end.name())).collect();
-                let message = format!("this rule has {}, which is no verb", keys_of(rule));
-                self.push(Diagnostic::new(Code::E0603, rule.span.clone(), message).help(format!(
+                self.push(Diagnostic::new(Code::E0603, rule.span.clone(), misfit(rule)).help(format!(
                     "a rule has one verb: `move` with one of `before`, `after` and `to` ({}), or `drop`, or `only`",
                     ends.join(" or ")
                 )));
@@ -165,21 +164,30 @@ impl Checker<'_> {
     }
 }
 
-/// The keys of a rule's verb as they are written, for people.
-fn keys_of(rule: &schema::Reorder) -> String {
-    let keys = [
+/// What keeps a rule from being one change.
+fn misfit(rule: &schema::Reorder) -> String {
+    let written = |keys: [(&'static str, bool); 3]| {
+        let keys = keys.into_iter().filter(|(_, is_written)| *is_written);
+        keys.map(|(key, _)| format!("`{key}`")).collect::<Vec<_>>()
+    };
+    let verbs = written([
         ("move", rule.r#move.is_some()),
+        ("drop", rule.drop.is_some()),
+        ("only", rule.only.is_some()),
+    ]);
+    let places = written([
         ("before", rule.before.is_some()),
         ("after", rule.after.is_some()),
         ("to", rule.to.is_some()),
-        ("drop", rule.drop.is_some()),
-        ("only", rule.only.is_some()),
-    ];
-    let written: Vec<_> =
-        keys.iter().filter(|(_, is_written)| *is_written).map(|(key, _)| format!("`{key}`")).collect();
-    match written.as_slice() {
-        [] => "nothing but `when`".to_owned(),
-        [only] => format!("only {only}"),
-        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    ]);
+    match (verbs.as_slice(), places.as_slice()) {
+        ([], []) => "this rule changes nothing".to_owned(),
+        ([], _) => format!("{} says where, and nothing moves there", places.join(" and ")),
+        ([verb], []) => format!("{verb} does not say where to"),
+        ([verb], _) if rule.r#move.is_some() => {
+            format!("{verb} goes to one place, not {}", places.join(" and "))
+        }
+        ([verb], _) => format!("{verb} goes nowhere, so {} says nothing", places.join(" and ")),
+        _ => format!("this rule has several verbs: {}", verbs.join(" and ")),
     }
 }

@@ -35,6 +35,14 @@ impl Checker<'_> {
 
     pub(super) fn gemm1(&mut self, input: &schema::Gemm1Input) -> Option<Input> {
         let formats = self.formats(&input.format)?;
+        self.rounding(&formats, input.rounding.as_ref());
+        self.quantizes(&formats, input);
+        self.second_level(input.global.as_ref(), &formats[0].0, formats[0].1);
+        if let (Some(dtype), None) =
+            (&input.prepared_dtype, formats.iter().find(|(format, _)| format.block.is_some()))
+        {
+            self.scales_of_nothing(&dtype.span, "block", &formats[0].0, formats[0].1);
+        }
         let layout = match &input.layout {
             None => None,
             Some(At { value: VendorOr::Vendor(why), .. }) => Some(Known::Vendor(why.clone())),
@@ -55,14 +63,6 @@ impl Checker<'_> {
         };
         let layout =
             self.scales(&formats, layout, input.layout.as_ref().map(|layout| &layout.span), &input.span);
-        self.rounding(&formats, input.rounding.as_ref());
-        self.quantizes(&formats, input);
-        self.second_level(input.global.as_ref(), &formats[0].0, formats[0].1);
-        if let (Some(dtype), None) =
-            (&input.prepared_dtype, formats.iter().find(|(format, _)| format.block.is_some()))
-        {
-            self.scales_of_nothing(&dtype.span, "block", &formats[0].0, formats[0].1);
-        }
         Some(Input {
             formats: formats.into_iter().map(|(format, _)| format).collect(),
             rounding: input.rounding.as_ref().map(|rounding| rounding.value),
@@ -83,6 +83,8 @@ impl Checker<'_> {
 
     pub(super) fn gemm2(&mut self, input: &schema::Gemm2Input) -> Option<Input> {
         let formats = self.formats(&input.format)?;
+        self.rounding(&formats, input.rounding.as_ref());
+        self.second_level(input.global.as_ref(), &formats[0].0, formats[0].1);
         let layout = match &input.layout {
             None => None,
             Some(At { value: VendorOr::Vendor(why), .. }) => Some(Known::Vendor(why.clone())),
@@ -98,8 +100,6 @@ impl Checker<'_> {
         };
         let layout =
             self.scales(&formats, layout, input.layout.as_ref().map(|layout| &layout.span), &input.span);
-        self.rounding(&formats, input.rounding.as_ref());
-        self.second_level(input.global.as_ref(), &formats[0].0, formats[0].1);
         Some(Input {
             formats: formats.into_iter().map(|(format, _)| format).collect(),
             rounding: input.rounding.as_ref().map(|rounding| rounding.value),

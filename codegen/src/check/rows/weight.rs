@@ -144,6 +144,12 @@ impl Checker<'_> {
             return None;
         };
         self.second_level(scale.value.global.as_ref(), format, &weight.format);
+        if let Some(fill) = &scale.value.fill {
+            self.fill_is_finite(fill, block.scale, &weight.format);
+        } else if let VendorOr::Is(_) = scale.value.layout.value {
+            let message = "the row does not say what padding of the scales holds";
+            self.push(Diagnostic::new(Code::E0103, scale.span.clone(), message).help("add `fill = 0`"));
+        }
         let layout = match &scale.value.layout.value {
             VendorOr::Vendor(why) => Known::Vendor(why.clone()),
             VendorOr::Is(name) => {
@@ -152,12 +158,6 @@ impl Checker<'_> {
                 Known::Is(layout)
             }
         };
-        if let Some(fill) = &scale.value.fill {
-            self.fill_is_finite(fill, block.scale, &weight.format);
-        } else if let Known::Is(_) = layout {
-            let message = "the row does not say what padding of the scales holds";
-            self.push(Diagnostic::new(Code::E0103, scale.span.clone(), message).help("add `fill = 0`"));
-        }
         Some(Some(WeightScale {
             layout,
             encoding: match &scale.value.encoding.value {
@@ -241,7 +241,7 @@ impl Checker<'_> {
         }
         let message = format!("{what} divides by {needs}, and sizes are padded to multiples of {has} only");
         let mut finding = Diagnostic::new(Code::E0406, place.span.clone(), message)
-            .help(format!("pad to a multiple of {needs}, or use what divides {has}"));
+            .help(format!("pad to a multiple of {needs}, or name one that divides {has}"));
         if let Some(because) = because {
             finding = finding.and(because.clone(), format!("divides by {needs}"));
         }

@@ -14,7 +14,7 @@ pub(super) fn module(table: &Table) -> Module {
     let rows: Vec<_> = table.backends.iter().map(|row| ident(&row.name)).collect();
     let types = table.backends.iter().map(|row| type_ident(&row.name));
     let items = quote! {
-        #(pub use #rows::#types;)*
+        #(pub use self::#rows::#types;)*
 
         /// Every row's contract, sorted by name.
         pub static CONTRACTS: &[&::scalewright::backend::Contract] = &[#(&#rows::CONTRACT),*];

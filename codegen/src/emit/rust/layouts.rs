@@ -168,7 +168,9 @@ fn describe(layout: &Layout) -> String {
         Fit::Divide(_) => doc += &format!("Refuses rows that {row} and columns that {col} does not divide."),
     }
     if !layout.aliases.is_empty() {
-        doc += &format!(" Also called {}.", layout.aliases.join(", "));
+        // An alias is somebody else's text; escaped, it cannot end the comment.
+        let aliases = layout.aliases.iter().map(|alias| format!("`{}`", alias.escape_debug()));
+        doc += &format!(" Also called {}.", aliases.collect::<Vec<_>>().join(", "));
     }
     doc += &format!(" In a box of {rows} × {cols} the first scales are stored at\n\n```text\n");
     for r in 0..rows.min(4) {

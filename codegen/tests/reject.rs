@@ -1,0 +1,234 @@
+//! Bad tables and what is said about them. `UPDATE_EXPECT=1 cargo test` rewrites the reports.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use expect_test::{expect, expect_file};
+use scalewright_codegen::diagnostic::{Code, Severity};
+use scalewright_codegen::{Report, Source, check};
+
+const REJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reject");
+
+/// The findings of a table, whether or not they stop it.
+fn report(name: &str, text: &str) -> Report {
+    match check(&Source::new(name, text)) {
+        Ok(checked) => checked.report,
+        Err(report) => report,
+    }
+}
+
+fn codes(text: &str) -> Vec<&'static str> {
+    report("table.toml", text).findings().iter().map(|finding| finding.code.name()).collect()
+}
+
+#[test]
+fn every_code_has_a_table_with_just_that_finding() {
+    for code in Code::ALL {
+        let name = code.name();
+        let source = Source::new(format!("{name}.toml"), code.example());
+        let (report, checks) = match check(&source) {
+            Ok(checked) => (checked.report, true),
+            Err(report) => (report, false),
+        };
+        let found: BTreeSet<_> = report.findings().iter().map(|finding| finding.code).collect();
+        assert_eq!(found, BTreeSet::from([*code]), "\n{report}");
+        assert_eq!(checks, code.severity() == Severity::Warning, "\n{report}");
+        let path = Path::new(REJECT).join(format!("{name}.stderr"));
+        expect_file![path].assert_eq(&format!("{report}\n"));
+    }
+}
+
+#[test]
+fn no_file_is_without_a_code() {
+    for entry in std::fs::read_dir(REJECT).unwrap() {
+        let path = entry.unwrap().path();
+        let (stem, extension) = (path.file_stem().unwrap(), path.extension().unwrap_or_default());
+        let known = Code::ALL.iter().any(|code| stem == code.name());
+        assert!(known && (extension == "toml" || extension == "stderr"), "{} is no case", path.display());
+    }
+}
+
+/// What a reader of a report is owed: a place in the table, and what to do about it, which a parser's
+/// own message alone says in its own way.
+#[test]
+fn every_finding_says_where_and_what_to_do() {
+    for code in Code::ALL.iter().filter(|code| **code != Code::E0101) {
+        for finding in report("table.toml", code.example()).findings() {
+            assert!(!finding.primary.span.is_empty(), "{}: no place", code.name());
+            let says = finding.help.is_some() || !finding.primary.text.is_empty();
+            assert!(says, "{}: nothing to do", code.name());
+        }
+    }
+}
+
+#[test]
+fn codes_are_parsed_and_explained() {
+    assert_eq!(Code::parse("E0101"), Some(Code::E0101));
+    assert_eq!(Code::parse("w0702"), Some(Code::W0702));
+    assert_eq!(Code::parse("E9999"), None);
+    assert_eq!(Code::parse(""), None);
+    for code in Code::ALL {
+        assert_eq!(Code::parse(code.name()), Some(*code));
+        assert!(!code.title().is_empty() && code.explanation().ends_with('.'), "{}", code.name());
+    }
+}
+
+const MANY: &str = r#"
+[layout.linear]
+digits = ["row", "col"]
+scale = ["e8m0", "e8mo"]
+
+[layout.torn]
+digits = ["row/8", "col", "row%4"]
+scale = ["e8m0"]
+
+[format.mxfp8]
+element = "e4m3"
+scale.block = { dtype = "e8m0", rows = 1, cols = 32 }
+
+[backend.first]
+kernel = "generated"
+swizzled = true
+[backend.first.weight]
+format = "mxfp9"
+payload = "row_major"
+scale = { layout = "linear", encoding = "as_stored", fill = 0xFF, is_swizzled = true }
+[backend.first.gemm1_input]
+format = ["mxfp8"]
+layout = { prepared = "linear", kernel = "liner" }
+
+[backend.second]
+kernel = "generatd"
+[backend.second.weight]
+format = "mxfp8"
+payload = "row_major"
+[backend.second.gemm1_input]
+format = ["mxfp8"]
+rounding = "round"
+multiple = { hidden = 0 }
+
+[transport.wire]
+scope = "global"
+
+[oracle.mxfp8.vllm]
+order = ["first", "frist"]
+"#;
+
+#[test]
+fn every_finding_is_reported_at_once() {
+    let report = report("table.toml", MANY);
+    let found: Vec<_> = report
+        .findings()
+        .iter()
+        .map(|finding| {
+            let line = MANY[..finding.primary.span.start].matches('\n').count() + 1;
+            format!("{line:>2} {} {}", finding.code.name(), finding.message)
+        })
+        .collect();
+    expect![[r#"
+         1 E0103 the key `schema` is missing
+         4 E0105 `e8mo` is not a scale type
+         7 E0202 `row/8` does not go on where `row%4` ends
+        16 E0102 the key `swizzled` is not known here
+        18 E0301 there is no format `mxfp9`
+        19 E0301 there is no payload `row_major`
+        20 E0102 the key `is_swizzled` is not known here
+        22 E0305 `mxfp8` has power-of-two scales, and the row does not say how they are chosen
+        22 E0307 `mxfp8` is quantised, and the row does not say by whom
+        23 E0301 there is no layout `liner`
+        26 E0105 `generatd` is not a kind of kernel
+        32 E0105 `round` is not a rounding rule
+        33 E0106 `0` is out of range
+        36 E0105 `global` is not a scope of a transport
+        39 E0301 there is no backend `frist`
+    "#]]
+    .assert_eq(&(found.join("\n") + "\n"));
+    // Nothing is said to be missing that is merely broken.
+    assert!(!report.to_string().contains("there is no layout `linear`"), "{report}");
+}
+
+#[test]
+fn the_nearest_word_is_suggested() {
+    let help = |text: &str| report("table.toml", text).findings()[0].help.clone().unwrap_or_default();
+    let near = help("schema = 1\nlayuot = {}\n");
+    assert!(near.starts_with("did you mean `layout`?"), "{near}");
+    let near = help("schema = 1\n[order.x]\ndigits = [\"half\", \"row\"]\nfirst = \"gates\"\n");
+    assert_eq!(near, "did you mean `gate`? known: `gate`, `up`");
+    // Nothing is near: only what is known.
+    let far = help("schema = 1\n[order.x]\ndigits = [\"half\", \"row\"]\nfirst = \"zzz\"\n");
+    assert_eq!(far, "known: `gate`, `up`");
+}
+
+/// Findings that have a code of their own in `reject/` in another form.
+#[test]
+fn other_forms_of_the_same_findings() {
+    let layout = |digits: &str, rest: &str| {
+        format!("schema = 1\n[layout.x]\ndigits = [{digits}]\nscale = [\"f32\"]\n{rest}\n")
+    };
+    let order = |text: &str| format!("schema = 1\n[order.x]\n{text}\n");
+    for (table, code) in [
+        (layout(r#""row", "col%1""#, ""), "E0201"),
+        (layout(r#""row", "col/1048577""#, ""), "E0201"),
+        (layout(r#""row", "col", "half""#, ""), "E0204"),
+        (layout(r#""row", "col/2""#, ""), "E0202"),
+        (layout(r#""row", "row", "col""#, ""), "E0202"),
+        (layout(r#""row", "col""#, "divides = { row = 0x1000001 }"), "E0106"),
+        (layout(r#""row", "col""#, "pad = { row = -1 }"), "E0106"),
+        (layout(r#""row", "col""#, "pad = { row = 99999999999999999999 }"), "E0106"),
+        (layout(r#""row", "col""#, "pad = { row = 1.0 }"), "E0104"),
+        // Dividing by 1 refuses nothing, so it is the same layout.
+        (
+            layout(r#""row", "col""#, "") + "[layout.y]\ndigits = [\"row\", \"col\"]\nscale = [\"bf16\"]\ndivides = { row = 1 }\n",
+            "E0207",
+        ),
+        (order("digits = [\"half%2\", \"row\"]\nfirst = \"up\""), "E0202"),
+        (order("digits = [\"row\"]\nfirst = \"up\""), "E0204"),
+        (order("digits = [\"row\"]\ndivides = { col = 4 }"), "E0102"),
+        ("schema = 1\n[format.x]\nelement = \"bf16\"\nscale.block = { dtype = \"f32\", rows = 1, cols = 2 }\n".to_owned(), "E0303"),
+        ("schema = 1\n[format.x]\nelement = \"e2m1\"\nscale.block = { dtype = \"f32\", rows = 1, cols = 3 }\n".to_owned(), "E0303"),
+        ("schema = 1\n[transport.x]\npayload = []\n".to_owned(), "E0504"),
+        ("".to_owned(), "E0103"),
+        ("schema = \"1\"".to_owned(), "E0104"),
+    ] {
+        assert_eq!(codes(&table), [code], "\n{table}\n{}", report("table.toml", &table));
+    }
+}
+
+/// Entries become Rust names, and none may become one that is there already.
+#[test]
+fn names_that_would_not_compile_are_refused() {
+    let format = |name: &str| format!("schema = 1\n[format.{name}]\nelement = \"bf16\"\n");
+    for name in [
+        "self",
+        "match",
+        "union",
+        "Bf16",
+        "a__b",
+        "a_",
+        "1x",
+        "_a",
+        "format",
+        "format_spec",
+        "formats",
+        "\"é\"",
+        "\"\"",
+        "\"a b\"",
+    ] {
+        assert_eq!(codes(&format(name)), ["E0107"], "{name}");
+    }
+    for name in ["bf16", "f16", "a", "a_1"] {
+        assert!(codes(&format(name)).is_empty(), "{name}");
+    }
+    let two = format("a_1") + &format("a1").replace("schema = 1", "");
+    assert_eq!(codes(&two), ["E0107"]);
+    let layout = |name: &str, divides: usize| {
+        format!(
+            "[layout.{name}]\ndigits = [\"row\", \"col\"]\nscale = [\"f32\"]\ndivides = {{ col = {divides} }}\n"
+        )
+    };
+    let ambiguous = format!("schema = 1\n{}{}{}", layout("a", 2), layout("a_b", 4), layout("c", 8));
+    assert!(codes(&ambiguous).is_empty());
+    let ambiguous =
+        format!("schema = 1\n{}{}{}{}", layout("a", 2), layout("a_b", 4), layout("c", 8), layout("b_c", 16));
+    assert_eq!(codes(&ambiguous), ["E0107"], "relayout_a_b_c");
+}
