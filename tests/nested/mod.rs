@@ -47,23 +47,43 @@ pub(crate) fn with_layout(text: &str, row: &str, layout: &str) -> String {
     text
 }
 
+/// A copy of the crate in `tests/NAME` below the target folder, with its path to this checkout made
+/// absolute.
+pub(crate) fn copy_of_crate(name: &str) -> PathBuf {
+    let from = Path::new(ROOT).join("tests").join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let read = |path: &str| fs::read_to_string(from.join(path)).unwrap();
+    let manifest = read("Cargo.toml").replace("\"../..\"", &format!("{ROOT:?}")) + &profile();
+    write(&folder.join("Cargo.toml"), &manifest);
+    for path in ["table.toml", "src/lib.rs"] {
+        write(&folder.join(path), &read(path));
+    }
+    lock(&folder);
+    folder
+}
+
+/// The checkout's profile, so that what both depend on is compiled once.
+fn profile() -> String {
+    let manifest = fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap();
+    manifest[manifest.find("\n[profile.").unwrap_or(manifest.len())..].to_owned()
+}
+
+/// Versions that the checkout has downloaded already.
+fn lock(folder: &Path) {
+    fs::copy(Path::new(ROOT).join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+}
+
 /// A crate of its own workspace below the target folder, which depends on this checkout. Files that
 /// are as they should be stay untouched, so that a second run builds nothing.
 pub(crate) fn crate_at(name: &str, dependencies: &str, files: &[(&str, &str)]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    // The profile is the checkout's, so that what both depend on is compiled once.
     let manifest = format!(
         "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
-         [workspace]\n\n[dependencies]\n{dependencies}\n\
-         [profile.dev]\nopt-level = 1\ndebug = false\n\n\
-         [profile.dev.package.\"*\"]\nopt-level = 2\ndebug = false\n"
+         [workspace]\n\n[dependencies]\n{dependencies}{}",
+        profile()
     );
     write(&folder.join("Cargo.toml"), &manifest);
-    // Versions that the checkout has downloaded already.
-    let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).unwrap();
-    if !folder.join("Cargo.lock").exists() {
-        write(&folder.join("Cargo.lock"), &lock);
-    }
+    lock(&folder);
     for (path, text) in files {
         write(&folder.join(path), text);
     }
@@ -83,13 +103,13 @@ pub(crate) fn scalewright(features: &str) -> String {
     format!("scalewright = {{ path = {ROOT:?}, default-features = false, features = [{features}] }}\n")
 }
 
-/// Runs cargo on the crate at `folder`, without a network, in the checkout's own target folder: what
+/// Runs cargo on the crate at `folder`, with `variables`, without a network, in the checkout's own target folder: what
 /// is compiled there already is not compiled again.
-pub(crate) fn cargo(folder: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn cargo(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(folder).args(arguments).arg("--offline");
-    command.env("CARGO_TARGET_DIR", target).env("CARGO_TERM_COLOR", "never");
+    command.env("CARGO_TARGET_DIR", target).env("CARGO_TERM_COLOR", "never").envs(variables.iter().copied());
     command.output().unwrap()
 }
 

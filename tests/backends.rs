@@ -1,0 +1,215 @@
+//! The rows of the table as a program meets them: by type, by name, and chosen by an oracle.
+
+#![allow(clippy::print_stdout, reason = "a test prints the row it is about")]
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use scalewright::backend::{Activation, Backend, Kernel};
+use scalewright::config::{self, ActivationFunction, QuantConfig};
+use scalewright::for_each_backend;
+use scalewright::generated::BackendId;
+use scalewright::generated::backends::*;
+use scalewright::generated::layouts::LAYOUTS;
+use scalewright::generated::oracle::{fp8, mxfp4};
+use scalewright::layout::{Extent, Fit, Layout};
+use scalewright::oracle::{
+    All2all, Device, Engine, NothingFits, Parallel, Request, RoutingMethod, Selection,
+};
+use scalewright_macros::backend_test;
+
+#[backend_test]
+fn is_known_by_name<B: Backend>() {
+    let contract = B::CONTRACT;
+    println!("{contract:#?}");
+    let id: BackendId = contract.name.parse().unwrap();
+    assert_eq!(id.to_string(), contract.name);
+    assert!(std::ptr::eq(id.contract(), contract));
+    assert!(CONTRACTS.iter().any(|listed| std::ptr::eq(*listed, contract)));
+}
+
+#[backend_test]
+fn honours_what_it_says_and_refuses_the_rest<B: Backend>() {
+    let neutral = ActivationFunction::Swigluoai { alpha: 1.0, beta: 0.0, limit: f32::INFINITY };
+    for function in [ActivationFunction::Silu, neutral] {
+        let says = B::CONTRACT.activations.iter().any(|honoured| honoured.function == function.kind());
+        assert_eq!(QuantConfig::<B>::new(function).is_ok(), says, "{} {function:?}", B::CONTRACT.name);
+    }
+}
+
+/// Rows that this crate executes stand in some native order, or nobody is handed them.
+#[backend_test]
+fn is_reached_by_an_oracle<B: Backend>() {
+    let oracles = scalewright::generated::oracle::ORACLES;
+    let reached = oracles.iter().flat_map(|oracle| oracle.orders).any(|order| {
+        order.engine == Engine::Native && order.rows.iter().any(|row| std::ptr::eq(*row, B::CONTRACT))
+    });
+    assert_eq!(reached, B::CONTRACT.kernel == Kernel::Generated, "{}", B::CONTRACT.name);
+}
+
+#[test]
+fn ids_are_the_rows() {
+    let names: Vec<_> = BackendId::ALL.iter().map(|id| id.name()).collect();
+    assert_eq!(names, CONTRACTS.iter().map(|contract| contract.name).collect::<Vec<_>>());
+    assert!(names.is_sorted());
+    let error = "flashinfer_cutlas".parse::<BackendId>().unwrap_err();
+    assert_eq!(error.known, names);
+    assert!(error.to_string().starts_with("`flashinfer_cutlas` is not known; known are "));
+}
+
+/// A constructor takes what its row honours: `beta` has a place in one, no function but silu in the
+/// other.
+#[test]
+fn constructors_take_what_the_row_honours() {
+    use flashinfer_cutlass_mxfp4_mxfp8::Activation::Swigluoai;
+    let config = FlashinferCutlassMxfp4Mxfp8::config(Swigluoai { alpha: 1.702, beta: 1.0, limit: 7.0 });
+    let expected = ActivationFunction::Swigluoai { alpha: 1.702, beta: 1.0, limit: 7.0 };
+    assert_eq!(config.activation(), expected);
+    assert_eq!(config.contract().name, "flashinfer_cutlass_mxfp4_mxfp8");
+
+    let config = DeepgemmFp8BlockSm90::config(deepgemm_fp8_block_sm90::Activation::Silu);
+    assert_eq!(config.activation(), ActivationFunction::Silu);
+    let error = config::check(DeepgemmFp8BlockSm90::CONTRACT, expected).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "backend `deepgemm_fp8_block_sm90` does not honour the activation function swigluoai; it honours silu"
+    );
+}
+
+fn gpt_oss(device: Device) -> Request {
+    Request::new(device, Activation::Swigluoai, 2880)
+}
+
+fn chosen(selection: Result<Selection, NothingFits>) -> (&'static str, Option<&'static str>) {
+    let selection = selection.unwrap();
+    (selection.contract.name, selection.class)
+}
+
+/// Row, class and code of each refusal.
+fn refused(
+    selection: Result<Selection, NothingFits>,
+) -> Vec<(&'static str, Option<&'static str>, &'static str)> {
+    let rejected = match selection {
+        Ok(selection) => selection.rejected,
+        Err(nothing) => nothing.rejected,
+    };
+    rejected.iter().map(|rejected| (rejected.row, rejected.class, rejected.reason.code())).collect()
+}
+
+const TRTLLM: &str = "flashinfer_trtllm_mxfp4_mxfp8";
+const CUTLASS: &str = "flashinfer_cutlass_mxfp4_mxfp8";
+const MONOLITHIC: Option<&str> = Some("TrtLlmMxfp4ExpertsMonolithic");
+const MODULAR: Option<&str> = Some("TrtLlmMxfp4ExpertsModular");
+
+#[test]
+fn blackwell_runs_the_monolithic_kernel() {
+    let selection = mxfp4::select(&gpt_oss(Device::Sm100));
+    assert_eq!(chosen(selection.clone()), (TRTLLM, MONOLITHIC));
+    assert!(refused(selection).is_empty());
+}
+
+#[test]
+fn a_routing_method_or_an_all2all_of_its_own_needs_the_modular_kernel() {
+    let other = Request { routing: RoutingMethod::Llama4, ..gpt_oss(Device::Sm100) };
+    let selection = mxfp4::select(&other);
+    assert_eq!(chosen(selection.clone()), (TRTLLM, MODULAR));
+    assert_eq!(refused(selection), [(TRTLLM, MONOLITHIC, "routing_method")]);
+
+    let all2all = Some(All2all::AllgatherReducescatter);
+    let parallel = Parallel { data_parallel: 2, expert_parallel: 2, all2all };
+    let selection = mxfp4::select(&Request { parallel, ..gpt_oss(Device::Sm100) });
+    assert_eq!(chosen(selection.clone()), (TRTLLM, MODULAR));
+    assert_eq!(refused(selection), [(TRTLLM, MONOLITHIC, "parallel_config")]);
+}
+
+#[test]
+fn small_blackwell_runs_cutlass() {
+    let selection = mxfp4::select(&gpt_oss(Device::Sm120));
+    assert_eq!(chosen(selection.clone()), (CUTLASS, Some("FlashInferExperts")));
+    assert_eq!(refused(selection), [(TRTLLM, MONOLITHIC, "device"), (TRTLLM, MODULAR, "device")]);
+}
+
+#[test]
+fn nothing_is_chosen_on_hopper_and_every_class_says_why() {
+    let selection = mxfp4::select(&gpt_oss(Device::Sm90));
+    let nothing = selection.clone().unwrap_err();
+    assert_eq!(nothing.family, "mxfp4");
+    let said = nothing.to_string();
+    let classes = [(TRTLLM, MONOLITHIC), (TRTLLM, MODULAR), (CUTLASS, Some("FlashInferExperts"))];
+    assert_eq!(refused(selection), classes.map(|(row, class)| (row, class, "device")));
+    for (row, class) in classes {
+        assert!(said.contains(row) && said.contains(class.unwrap()), "{said}");
+    }
+}
+
+/// `requires` speaks of the engine's kernels; this crate's run anywhere.
+#[test]
+fn the_native_engine_runs_anywhere() {
+    for device in Device::ALL {
+        let request = Request { engine: Engine::Native, ..gpt_oss(*device) };
+        assert_eq!(chosen(mxfp4::select(&request)), (CUTLASS, None));
+    }
+}
+
+#[test]
+fn a_missing_library_is_named() {
+    let missing_libraries = vec!["flashinfer".to_owned()];
+    let nothing = mxfp4::select(&Request { missing_libraries, ..gpt_oss(Device::Sm100) }).unwrap_err();
+    assert!(nothing.rejected.iter().all(|rejected| rejected.reason.code() == "device"));
+    assert!(nothing.to_string().contains("flashinfer"), "{nothing}");
+}
+
+#[test]
+fn formats_and_functions_that_no_row_has_are_refused() {
+    let request = Request { input_format: Some("bf16".to_owned()), ..gpt_oss(Device::Sm100) };
+    let codes: BTreeSet<_> = refused(mxfp4::select(&request)).iter().map(|(_, _, code)| *code).collect();
+    assert_eq!(codes, BTreeSet::from(["quant_scheme"]));
+
+    let selection = fp8::select(&gpt_oss(Device::Sm90));
+    assert_eq!(
+        refused(selection),
+        [("deepgemm_fp8_block_sm90", Some("TritonOrDeepGemmExperts"), "activation")]
+    );
+    let silu = Request { activation: Activation::Silu, ..gpt_oss(Device::Sm90) };
+    assert_eq!(chosen(fp8::select(&silu)), ("deepgemm_fp8_block_sm90", Some("TritonOrDeepGemmExperts")));
+}
+
+fn agrees(layout: &Layout, row: usize, col: usize, physical: Extent) {
+    let offset = (layout.offset)(row, col, physical);
+    let place = format!("({row}, {col}) of {} in {physical:?}", layout.name);
+    assert!(offset < physical.count(), "{place} is stored at {offset}");
+    assert_eq!(offset, layout.offset_by_digits(row, col, physical), "{place}");
+    assert_eq!((layout.locate)(offset, physical), (row, col), "{place}");
+    assert_eq!(layout.locate_by_digits(offset, physical), (row, col), "{place}");
+}
+
+/// The smallest box of at least this size that the layout takes.
+fn box_of(layout: &Layout, rows: usize, cols: usize) -> Extent {
+    let (Fit::Pad(multiple) | Fit::Divide(multiple)) = layout.fit;
+    Extent { rows: rows.next_multiple_of(multiple.rows), cols: cols.next_multiple_of(multiple.cols) }
+}
+
+/// The straight-line arithmetic that was generated is the digits' on every place of small boxes.
+#[test]
+fn maps_are_the_digits_on_small_boxes() {
+    for layout in LAYOUTS {
+        for (rows, cols) in [(1, 1), (5, 3), (129, 9), (260, 17)] {
+            let physical = box_of(layout, rows, cols);
+            for row in 0..physical.rows {
+                (0..physical.cols).for_each(|col| agrees(layout, row, col, physical));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn maps_are_the_digits_on_large_boxes(
+        layout in prop::sample::select(LAYOUTS),
+        (rows, cols) in (1usize..1 << 20, 1usize..1 << 12),
+        (row, col) in (0usize..1 << 20, 0usize..1 << 12),
+    ) {
+        let physical = box_of(layout, rows, cols);
+        agrees(layout, row % physical.rows, col % physical.cols, physical);
+    }
+}

@@ -1,0 +1,85 @@
+//! A layout, a row, or another layout for a row: an edit of the table and of nothing else. A crate is
+//! built from each edited table, and the tests that were generated with it are run.
+
+mod nested;
+
+use std::path::Path;
+
+use nested::{cargo, copy_of_row, crate_at, edit, said, scalewright, table, with_layout};
+use scalewright_codegen::model::Table;
+use scalewright_codegen::{Builder, Mode, Source, check};
+
+const CUTLASS: &str = "flashinfer_cutlass_mxfp4_mxfp8";
+
+const TILE: &str = r#"
+[layout.tile_48x2]
+digits = ["row/48", "col/2", "row%48", "col%2"]
+scale = ["e8m0", "f32"]
+pad = { row = 48, col = 2 }
+"#;
+
+fn checked(text: &str) -> Table {
+    check(&Source::new("backends.toml", text)).unwrap_or_else(|report| panic!("{report}")).table
+}
+
+/// `text` with every executed row once more for each layout that can hold the scales of its tokens, as
+/// `row_in_layout`, and the names of these rows.
+fn with_every_layout(text: &str) -> (String, Vec<String>) {
+    let table = checked(text);
+    let (mut all, mut names) = (text.to_owned(), Vec::new());
+    let executed =
+        table.backends.iter().filter(|row| row.kernel == scalewright_codegen::model::Kernel::Generated);
+    for row in executed {
+        let Some(scale) = row.gemm1.formats[0].block.as_ref() else { continue };
+        for layout in table.layouts.iter().filter(|layout| layout.scales.contains(&scale.scale)) {
+            let name = format!("{}_in_{}", row.name, layout.name);
+            let copy = copy_of_row(text, &row.name, &name);
+            all += &format!("\n{}", with_layout(&format!("\n{copy}"), &name, &layout.name));
+            names.push(name);
+        }
+    }
+    (all, names)
+}
+
+/// Generates from `text` into a crate of its own, with no other file than the one that includes what
+/// is generated, and runs its tests. Returns the names of those that passed.
+fn build_and_test(name: &str, text: &str) -> Vec<String> {
+    let lib = "//! What follows from an edited table.\n\npub mod generated;\n";
+    let files = [("backends.toml", text), ("src/lib.rs", lib)];
+    let folder = crate_at(name, &scalewright(""), &files);
+    Builder::new(folder.join("backends.toml"), folder.join("src/generated"))
+        .run(Mode::Write)
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    passed(&folder)
+}
+
+fn passed(folder: &Path) -> Vec<String> {
+    let output = cargo(folder, &["test", "--lib"], &[]);
+    assert!(output.status.success(), "{}", said(&output));
+    let said = said(&output);
+    let names = said.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... ok"));
+    names.map(str::to_owned).collect()
+}
+
+/// A new layout and a new row that reads it, and every row in every layout that can hold its scales,
+/// the linear CUTLASS row of the seed's bug among them.
+#[test]
+fn an_edit_of_the_table_is_all_it_takes() {
+    let new_row =
+        with_layout(&format!("\n{}", copy_of_row(&table(), CUTLASS, "house")), "house", "tile_48x2");
+    let new_row = edit(&new_row, "backend.house.gemm1_input", "start_multiple = 128", "start_multiple = 48");
+    let (edited, mut rows) = with_every_layout(&(table() + TILE));
+    let edited = edited + &new_row;
+    rows.push("house".to_owned());
+    assert!(
+        rows.contains(&format!("{CUTLASS}_in_linear")) && rows.contains(&format!("{CUTLASS}_in_tile_48x2"))
+    );
+
+    let passed = build_and_test("one_edit", &edited);
+    for row in &rows {
+        for suite in ["layouts", "transports", "layer", "mutants"] {
+            let test = format!("generated::backends::{row}::tests::{suite}");
+            assert!(passed.contains(&test), "{test} did not run");
+        }
+    }
+}
