@@ -86,8 +86,8 @@ pub enum Evidence {
 pub enum Kernel {
     /// This crate, from the row.
     Generated,
-    /// This crate could, but the row leaves something open, named here.
-    Incomplete(&'static str),
+    /// Nobody yet: this crate would, but for what is said here.
+    Described(&'static str),
     /// Only the vendor's library; the row is selected and described.
     External,
 }

@@ -67,7 +67,7 @@ fn is_a_bijection(layout: &Layout, logical: Extent) {
 }
 
 fn scales_are_in_place(contract: &'static Contract, rows: usize, cols: usize) {
-    let format = contract.gemm1_input.formats[0];
+    let format = fixtures::handed(contract);
     let (Known::Is(layout), Some(block)) = (contract.gemm1_input.layout, format.block) else { return };
     let (rows, cols) = fixtures::taken(contract, rows, cols);
     let values = distinct_tokens(rows, cols, block.cols);
@@ -98,7 +98,7 @@ fn scales_are_in_place(contract: &'static Contract, rows: usize, cols: usize) {
 /// # Panics
 /// If it is not so.
 pub fn transports(contract: &'static Contract) {
-    let format = contract.gemm1_input.formats[0];
+    let format = fixtures::handed(contract);
     let first = 3;
     let (rows, cols) = fixtures::taken(contract, first + 2, 288);
     let values = distinct_tokens(rows, cols, 32);

@@ -69,8 +69,11 @@ fn an_edit_of_the_table_is_all_it_takes() {
         with_layout(&format!("\n{}", copy_of_row(&table(), CUTLASS, "house")), "house", "tile_48x2");
     let new_row = edit(&new_row, "backend.house.gemm1_input", "start_multiple = 128", "start_multiple = 48");
     let (edited, mut rows) = with_every_layout(&(table() + TILE));
-    let edited = edited + &new_row;
-    rows.push("house".to_owned());
+    // The same contract with tokens that travel in 16 bits and are quantised inside the kernel.
+    let expert = copy_of_row(&table(), CUTLASS, "expert");
+    let expert = edit(&format!("\n{expert}"), "backend.expert.gemm1_input", "\"prepare\"", "\"expert\"");
+    let edited = edited + &new_row + &expert;
+    rows.extend(["house".to_owned(), "expert".to_owned()]);
     assert!(
         rows.contains(&format!("{CUTLASS}_in_linear")) && rows.contains(&format!("{CUTLASS}_in_tile_48x2"))
     );

@@ -86,7 +86,7 @@ impl Builder {
     /// Does it. Returns the checked table and what was brought up to date.
     ///
     /// # Errors
-    /// [`Failure`], and then the folder holds what it held.
+    /// [`Failure`]. Every file of the folder is then whole: as it was or as it should be.
     pub fn run(&self, mode: Mode) -> Result<(Checked, Difference), Failure> {
         let source = Source::read(&self.table)?;
         let checked = check(&source).map_err(Failure::Table)?;

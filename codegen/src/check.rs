@@ -133,8 +133,8 @@ impl Checker<'_> {
         self.names_of("backend", &table.backend);
         self.names_of("transport", &table.transport);
         self.names_of("oracle", &table.oracle);
-        self.kernel_names("quantize", &table.format.0, &table.layout.0);
-        self.kernel_names("relayout", &table.layout.0, &table.layout.0);
+        self.kernel_names("quantize", &table.format.entries, &table.layout.entries);
+        self.kernel_names("relayout", &table.layout.entries, &table.layout.entries);
     }
 
     /// A kernel is named by what it goes from and to, so no two pairs may read as one.
@@ -156,7 +156,7 @@ impl Checker<'_> {
 
     fn names_of<T>(&mut self, kind: &'static str, entries: &Named<T>) {
         let mut types: BTreeMap<String, &At<String>> = BTreeMap::new();
-        for (name, _) in &entries.0 {
+        for (name, _) in &entries.entries {
             let has_type = ["layout", "format", "backend"].contains(&kind);
             let has_static = ["layout", "format"].contains(&kind);
             if has_type && model::names::is_taken_type(&name.value)

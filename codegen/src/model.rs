@@ -199,8 +199,8 @@ pub struct Fact {
 pub enum Kernel {
     /// This crate.
     Generated,
-    /// This crate, once the row says what is named here.
-    Incomplete(String),
+    /// Nobody yet: this crate would, but for what is said here.
+    Described(String),
     /// The vendor's library.
     External,
 }

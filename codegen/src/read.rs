@@ -4,7 +4,7 @@
 //! key and unknown word of a table is a finding of its own, with its place.
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use crate::diagnostic::{Code, Diagnostic, suggest};
 use crate::model::words::Word;
@@ -125,19 +125,23 @@ impl<T: Read> Read for Vec<T> {
     }
 }
 
-/// Named entries, `[kind.name]`; absent means none. Second: the names of those that cannot be read,
-/// whose findings are recorded.
+/// Named entries, `[kind.name]`; absent means none.
 #[derive(Debug, Clone)]
-pub(crate) struct Named<T>(pub(crate) Vec<(At<String>, T)>, Vec<String>);
+pub(crate) struct Named<T> {
+    pub(crate) entries: Vec<(At<String>, T)>,
+    /// The names of those that cannot be read, whose findings are recorded.
+    unreadable: Vec<String>,
+}
 
 impl<T> Named<T> {
     pub(crate) fn get(&self, name: &str) -> Option<&T> {
-        self.0.iter().find(|(key, _)| key.value == name).map(|(_, value)| value)
+        self.entries.iter().find(|(key, _)| key.value == name).map(|(_, value)| value)
     }
 
     /// Every name that is written, unreadable entries included.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(key, _)| key.value.as_str()).chain(self.1.iter().map(String::as_str))
+        let readable = self.entries.iter().map(|(key, _)| key.value.as_str());
+        readable.chain(self.unreadable.iter().map(String::as_str))
     }
 }
 
@@ -147,19 +151,60 @@ impl<T: Read> Read for Named<T> {
             wrong_type(node, "a table of named entries", findings);
             return None;
         };
-        let mut named = Self(Vec::new(), Vec::new());
+        let mut named = Self { entries: Vec::new(), unreadable: Vec::new() };
         for (key, node) in table {
             let key = At { value: key.get_ref().to_string(), span: key.span() };
             match T::read(node, findings) {
-                Some(value) => named.0.push((key, value)),
-                None => named.1.push(key.value),
+                Some(value) => named.entries.push((key, value)),
+                None => named.unreadable.push(key.value),
             }
         }
         Some(named)
     }
 
     fn absent(_: &str, _: &Span, _: &mut Vec<Diagnostic>) -> Option<Self> {
-        Some(Self(Vec::new(), Vec::new()))
+        Some(Self { entries: Vec::new(), unreadable: Vec::new() })
+    }
+}
+
+/// A table whose keys are words of a vocabulary.
+#[derive(Debug, Clone)]
+pub(crate) struct ByWord<W, T>(pub(crate) Vec<(At<W>, T)>);
+
+impl<W: Word, T> ByWord<W, T> {
+    pub(crate) fn get(&self, word: W) -> Option<&(At<W>, T)> {
+        self.0.iter().find(|(key, _)| key.value == word)
+    }
+}
+
+impl<W: Word, T: Read> Read for ByWord<W, T> {
+    fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let Some(table) = node.get_ref().as_table() else {
+            wrong_type(node, "a table", findings);
+            return None;
+        };
+        let read = |(key, node): (&Spanned<DeString<'_>>, &Node<'_>)| {
+            let word = word(key.get_ref(), &key.span(), findings);
+            let value = T::read(node, findings);
+            Some((At { value: word?, span: key.span() }, value?))
+        };
+        let entries: Vec<_> = table.iter().map(read).collect();
+        entries.into_iter().collect::<Option<_>>().map(Self)
+    }
+}
+
+/// A part whose findings keep nobody from looking at the parts beside it: `None` if it cannot be
+/// read, or is missing.
+#[derive(Debug, Clone)]
+pub(crate) struct Part<T>(pub(crate) Option<T>);
+
+impl<T: Read> Read for Part<T> {
+    fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        Some(Self(T::read(node, findings)))
+    }
+
+    fn absent(key: &str, table: &Span, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        Some(Self(T::absent(key, table, findings)))
     }
 }
 
@@ -205,14 +250,18 @@ fn number(node: &Node<'_>, from: usize, to: usize, findings: &mut Vec<Diagnostic
 
 impl<W: Word> Read for W {
     fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
-        let word = String::read(node, findings)?;
-        let found = W::ALL.iter().copied().find(|known| known.name() == word);
-        if found.is_none() {
-            findings.push(
-                Diagnostic::new(Code::E0105, node.span(), format!("`{word}` is not {}", W::WHAT))
-                    .help(suggest(&word, W::ALL.iter().map(|known| known.name()))),
-            );
-        }
-        found
+        let text = String::read(node, findings)?;
+        word(&text, &node.span(), findings)
     }
+}
+
+fn word<W: Word>(text: &str, span: &Span, findings: &mut Vec<Diagnostic>) -> Option<W> {
+    let found = W::ALL.iter().copied().find(|known| known.name() == text);
+    if found.is_none() {
+        findings.push(
+            Diagnostic::new(Code::E0105, span.clone(), format!("`{text}` is not {}", W::WHAT))
+                .help(suggest(text, W::ALL.iter().map(|known| known.name()))),
+        );
+    }
+    found
 }

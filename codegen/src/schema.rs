@@ -8,7 +8,7 @@ use crate::model::words::{
     Evidence, GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, QuantizeAt,
     QuantizeWhen, Rounding, RoutingMethod, ScaleType, Scope,
 };
-use crate::read::{Named, Node, Read, record};
+use crate::read::{ByWord, Named, Node, Part, Read, record};
 use crate::source::At;
 
 /// The name of another entry of the table.
@@ -104,11 +104,11 @@ record! {
         vllm: Option<Vllm>,
         facts: Option<Vec<Fact>>,
         kernel: At<KernelKind>,
-        weight: Weight,
-        gemm1_input: Gemm1Input,
-        gemm2_input: Option<Gemm2Input>,
-        activation_function: Option<ActivationFunction>,
-        experts: Option<Vec<Experts>>,
+        weight: Part<Weight>,
+        gemm1_input: Part<Gemm1Input>,
+        gemm2_input: Option<Part<Gemm2Input>>,
+        activation_function: Option<Part<ActivationFunction>>,
+        experts: Option<Vec<Part<Experts>>>,
     }
 }
 
@@ -164,7 +164,7 @@ record! {
 record! {
     /// `rows = { gate_up = { silu = "…" }, down = "…" }`
     struct Rows {
-        gate_up: Named<Name>,
+        gate_up: ByWord<Activation, Name>,
         down: Option<Name>,
     }
 }
@@ -259,7 +259,7 @@ record! {
 record! {
     /// `[backend.x.activation_function]`
     struct ActivationFunction {
-        honours: At<Named<Vec<At<Parameter>>>>,
+        honours: At<ByWord<Activation, Vec<At<Parameter>>>>,
     }
 }
 

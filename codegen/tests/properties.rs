@@ -37,7 +37,7 @@ drop = ["humming_mxfp4"]
 [oracle.mxfp4.native]
 order = ["flashinfer_trtllm_mxfp4_mxfp8"]
 [oracle.fp8.native]
-order = ["deepgemm_fp8_block_sm90", "deepgemm_fp8_block_sm100"]
+order = ["deepgemm_fp8_block_sm90"]
 [[oracle.fp8.native.reorder]]
 when = { device = ["sm_90"] }
 only = ["deepgemm_fp8_block_sm90"]

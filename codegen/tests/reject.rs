@@ -232,3 +232,16 @@ fn names_that_would_not_compile_are_refused() {
         format!("schema = 1\n{}{}{}{}", layout("a", 2), layout("a_b", 4), layout("c", 8), layout("b_c", 16));
     assert_eq!(codes(&ambiguous), ["E0107"], "relayout_a_b_c");
 }
+
+/// A part of a row that cannot be read keeps nobody from looking at the parts beside it.
+#[test]
+fn parts_of_a_row_are_looked_at_apart() {
+    let text = Code::E0304.example();
+    let text = text.replace("encoding = \"as_stored\"", "encoding = \"as_store\"");
+    let text = text
+        .replace("silu = []", "tanh = []")
+        .replace("format = [\"mxfp8\"]\nrounding = \"rceil\"\nlayout", "format = [\"mxfp9\"]\nlayout");
+    let report = check(&Source::new("table.toml", text)).expect_err("it is wrong in four places");
+    let codes: Vec<_> = report.findings().iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, [Code::E0105, Code::E0304, Code::E0301, Code::E0105], "{report}");
+}

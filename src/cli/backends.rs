@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trou
         let tokens: Vec<_> = contract.gemm1_input.formats.iter().map(|format| format.name).collect();
         let kernel = match contract.kernel {
             Kernel::Generated => "executed",
-            Kernel::Incomplete(_) => "described",
+            Kernel::Described(_) => "described",
             Kernel::External => "external",
         };
         let vllm = contract.vllm.map(|vllm| vllm.backend);

@@ -33,7 +33,7 @@ fn describe(lines: &mut Vec<String>, contract: &Contract) {
     }
     match contract.kernel {
         Kernel::Generated => lines.push("  executed by this crate".to_owned()),
-        Kernel::Incomplete(open) => lines.push(format!("  described, not executed: leaves open {open}")),
+        Kernel::Described(obstacle) => lines.push(format!("  described, not executed: {obstacle}")),
         Kernel::External => lines.push("  executed by the vendor's library only".to_owned()),
     }
     weight(lines, &contract.weight);

@@ -3,7 +3,7 @@
 
 use half::bf16;
 
-use crate::backend::{Activation, Contract, Grouping, Parameter};
+use crate::backend::{Activation, Contract, Grouping, Parameter, QuantizeAt};
 use crate::config::ActivationFunction;
 use crate::cpu::scales::ROW_MAJOR;
 use crate::digits::{Axis, Digit};
@@ -36,6 +36,16 @@ static MXFP4: FormatSpec = FormatSpec {
     block: Some(BlockScale { scale: ScaleType::E8m0, rows: 1, cols: 32 }),
     global: None,
 };
+
+static BF16: FormatSpec = FormatSpec { name: "bf16", element: ElementType::Bf16, block: None, global: None };
+
+/// The format of the tokens that the row is handed: its own, or 16 bits where its experts quantise.
+pub(super) fn handed(contract: &Contract) -> &'static FormatSpec {
+    match contract.gemm1_input.quantize {
+        Some(QuantizeAt::Expert) => &BF16,
+        Some(QuantizeAt::Prepare) | None => contract.gemm1_input.formats[0],
+    }
+}
 
 /// What the layouts of the row's tokens ask to divide rows and columns of scales; 1 where they pad.
 fn divisor(contract: &Contract) -> Extent {

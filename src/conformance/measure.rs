@@ -16,7 +16,7 @@ use crate::tensor::{RawQuantized, Tokens, WrongSize, scale_extent};
 use crate::weights::canonical::Canonical;
 use crate::weights::prepared::{PrepareError, prepare};
 
-use super::fixtures::misreading;
+use super::fixtures::{handed, misreading};
 
 /// The largest relative Frobenius error on the same quantised operands: bf16 output rounds to 2^-9,
 /// and an intermediate value may fall to the other side of a rounding boundary.
@@ -95,7 +95,7 @@ pub fn adapt(
 /// [`Failure`] if the row does not take the case.
 pub fn measure(contract: &Contract, case: &Case<'_>) -> Result<Measure, Failure> {
     let prepared = prepare(contract, case.activation.kind(), case.weights)?;
-    let format = contract.gemm1_input.formats[0];
+    let format = handed(contract);
     let start = Instant::now();
     let input = quantize_prepared(contract, format, case.tokens)?;
     let output = forward(contract, case.activation, &prepared, &input, case.routing)?;
@@ -127,7 +127,12 @@ pub(super) fn reference_output(
 ) -> Result<Vec<f64>, Failure> {
     let hidden = case.weights.hidden;
     let linear = linear_scales(contract.gemm1_input.layout, input)?;
-    let values = reference::dequantize(input.format, input.rows, input.cols, &input.payload, &linear)?;
+    let mut values = reference::dequantize(input.format, input.rows, input.cols, &input.payload, &linear)?;
+    let read = contract.gemm1_input.formats[0];
+    if *input.format != *read {
+        // The experts quantise.
+        values = reference::quantize_dequantize(&values, input.cols, read, contract.gemm1_input.rounding)?;
+    }
     let logical: Vec<f64> =
         values.chunks(input.cols.max(1)).flat_map(|row| &row[..hidden]).copied().collect();
     let gemm2 = contract.gemm2_input.as_ref().map(|gemm2| (gemm2.formats[0], gemm2.rounding));

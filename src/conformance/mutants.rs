@@ -18,7 +18,7 @@ use crate::weights::prepared::{RawPrepared, prepare};
 use crate::weights::synthetic::Shape;
 
 use super::Case;
-use super::fixtures::Fixture;
+use super::fixtures::{Fixture, handed};
 use super::measure::{TOLERANCE, reference_output, relative_error};
 
 /// What a mutant's layer comes to: an output to be judged, or an error that already stopped it.
@@ -35,7 +35,7 @@ pub fn mutants(contract: &'static Contract) {
         let shape = Shape { experts: 2, hidden: 544, intermediate: 32, top_k: 1 };
         let fixture = Fixture::new(contract, honoured.function, 133, shape);
         let case = fixture.case();
-        let input = ok(quantize_prepared(contract, contract.gemm1_input.formats[0], case.tokens));
+        let input = ok(quantize_prepared(contract, handed(contract), case.tokens));
         let judged = ok(reference_output(contract, &case, &input));
         let mutants = [
             ("identity layout", identity_layout(contract, &case, &input)),
@@ -88,6 +88,7 @@ fn prepared(contract: &Contract, case: &Case<'_>) -> RawPrepared {
 /// The producer writes row by row; what the consumer finds beyond is zero. vLLM before #42089.
 fn identity_layout(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
     let Known::Is(layout) = contract.gemm1_input.layout else { return None };
+    input.format.block?;
     if layout.prepared.digits == ROW_MAJOR.digits || layout.prepared.digits.is_empty() {
         return None;
     }

@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use crate::backend::{Contract, Known, Reads};
+use crate::backend::{Contract, Known, QuantizeAt, Reads};
 use crate::element::{e2m1_encode, e4m3_encode, e8m0_decode, e8m0_scale, largest};
 use crate::format::{BlockScale, ElementType, Format, FormatSpec, Rounding, ScaleType};
 use crate::layout::{Layout, ScaleLayout, UNSCALED};
@@ -85,7 +85,8 @@ where
     Ok(Quantized::from_engine(raw))
 }
 
-/// [`quantize_input`] for a row that is known at run time only.
+/// [`quantize_input`] for a row that is known at run time only. A row whose experts quantise is handed
+/// tokens in any format without scales.
 ///
 /// # Errors
 /// [`QuantizeError`], also if the row does not read `format` or leaves its layout to the vendor.
@@ -95,7 +96,11 @@ pub fn quantize_prepared<T: Real>(
     tokens: Tokens<'_, T>,
 ) -> Result<RawQuantized, QuantizeError> {
     let input = &contract.gemm1_input;
-    if !input.formats.contains(&format) {
+    let reads = match input.quantize {
+        Some(QuantizeAt::Expert) => format.block.is_none(),
+        Some(QuantizeAt::Prepare) | None => input.formats.contains(&format),
+    };
+    if !reads {
         return Err(QuantizeError::NotRead { row: contract.name, format: format.name });
     }
     if converts_scales(input) {

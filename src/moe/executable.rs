@@ -11,6 +11,14 @@ pub enum NotExecutable {
         /// The row.
         row: &'static str,
     },
+    /// Something is in the way, as the table's checker found.
+    #[error("backend `{row}` cannot be executed: {obstacle}")]
+    Described {
+        /// The row.
+        row: &'static str,
+        /// What is in the way.
+        obstacle: &'static str,
+    },
     /// The row leaves something open.
     #[error("backend `{row}` cannot be executed: its row leaves open {open}")]
     Incomplete {
@@ -42,13 +50,13 @@ pub enum NotExecutable {
 /// Whether this crate executes the row.
 ///
 /// # Errors
-/// [`NotExecutable`] if the row is external or incomplete, or asks for what no engine does.
+/// [`NotExecutable`] if the row is external or only described, or asks for what no engine does.
 pub fn check(contract: &Contract) -> Result<(), NotExecutable> {
     let row = contract.name;
     match contract.kernel {
         Kernel::Generated => {}
         Kernel::External => return Err(NotExecutable::External { row }),
-        Kernel::Incomplete(open) => return Err(NotExecutable::Incomplete { row, open }),
+        Kernel::Described(obstacle) => return Err(NotExecutable::Described { row, obstacle }),
     }
     let weight = &contract.weight;
     let inputs = || std::iter::once(&contract.gemm1_input).chain(&contract.gemm2_input);

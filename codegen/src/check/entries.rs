@@ -12,26 +12,26 @@ use crate::source::At;
 
 impl Checker<'_> {
     pub(super) fn entries(&mut self, table: &schema::Table) {
-        for (name, devices) in &table.devices.0 {
+        for (name, devices) in &table.devices.entries {
             let devices = devices.iter().map(|device| device.value).collect();
             self.entries.devices.insert(name.value.clone(), devices);
         }
-        for (name, layout) in &table.layout.0 {
+        for (name, layout) in &table.layout.entries {
             if let Some(layout) = self.check_layout(name, layout, table) {
                 self.entries.layouts.insert(name.value.clone(), Arc::new(layout));
             }
         }
-        for (name, payload) in &table.payload.0 {
+        for (name, payload) in &table.payload.entries {
             if let Some(payload) = self.check_payload(name, payload) {
                 self.entries.payloads.insert(name.value.clone(), Arc::new(payload));
             }
         }
-        for (name, order) in &table.order.0 {
+        for (name, order) in &table.order.entries {
             if let Some(order) = self.check_order(name, order) {
                 self.entries.orders.insert(name.value.clone(), Arc::new(order));
             }
         }
-        for (name, format) in &table.format.0 {
+        for (name, format) in &table.format.entries {
             if let Some(format) = self.check_format(name, format) {
                 self.entries.formats.insert(name.value.clone(), Arc::new(format));
             }
@@ -67,7 +67,7 @@ impl Checker<'_> {
         if let Some(other) = self.entries.layouts.values().find(same).cloned() {
             let other_span = table
                 .layout
-                .0
+                .entries
                 .iter()
                 .find(|(key, _)| key.value == other.name)
                 .map(|(key, _)| key.span.clone());

@@ -13,7 +13,7 @@ use crate::schema::{self, Name};
 impl Checker<'_> {
     pub(super) fn oracles(&mut self, table: &schema::Table, backends: &[Arc<Backend>]) -> Vec<Oracle> {
         let mut oracles = Vec::new();
-        for (family, oracle) in &table.oracle.0 {
+        for (family, oracle) in &table.oracle.entries {
             let engines = [(Engine::Vllm, &oracle.vllm), (Engine::Native, &oracle.native)];
             let mut orders = Vec::new();
             for (engine, order) in
@@ -28,13 +28,16 @@ impl Checker<'_> {
 
     /// Rows that no oracle ever chooses; in a table that has oracles at all.
     pub(super) fn unreachable_rows(&mut self, table: &schema::Table) {
-        let orders = table.oracle.0.iter().flat_map(|(_, oracle)| [&oracle.vllm, &oracle.native]).flatten();
+        let orders =
+            table.oracle.entries.iter().flat_map(|(_, oracle)| [&oracle.vllm, &oracle.native]).flatten();
         let ordered: BTreeSet<&str> =
             orders.flat_map(|order| &order.order).map(|name| name.value.as_str()).collect();
-        if table.oracle.0.is_empty() {
+        if table.oracle.entries.is_empty() {
             return;
         }
-        for (name, _) in table.backend.0.iter().filter(|(name, _)| !ordered.contains(name.value.as_str())) {
+        for (name, _) in
+            table.backend.entries.iter().filter(|(name, _)| !ordered.contains(name.value.as_str()))
+        {
             self.push(
                 Diagnostic::new(
                     Code::W0702,
@@ -77,7 +80,7 @@ impl Checker<'_> {
                 && row.kernel != Kernel::Generated
             {
                 let why = match &row.kernel {
-                    Kernel::Incomplete(missing) => format!("it leaves open: {missing}"),
+                    Kernel::Described(obstacle) => obstacle.clone(),
                     Kernel::External | Kernel::Generated => "its kernel is external".to_owned(),
                 };
                 let message = format!("`{}` is not executed here: {why}", name.value);

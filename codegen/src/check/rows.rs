@@ -4,32 +4,38 @@
 mod input;
 mod weight;
 
-use std::collections::BTreeMap;
-
 use super::{Checker, facts};
-use crate::diagnostic::{Code, Diagnostic, suggest};
+use crate::diagnostic::{Code, Diagnostic};
 use crate::model::words::{Activation, KernelKind, Parameter, Word};
-use crate::model::{Backend, Experts, GlobalScale, Input, Kernel, Requires, Vllm};
-use crate::read::Named;
-use crate::schema::{self, Name, VendorOr};
+use crate::model::{
+    Backend, Experts, Fit, GlobalScale, Grouping, Input, Kernel, Known, Requires, Scales, Vllm,
+};
+use crate::read::{ByWord, Named};
+use crate::schema::{self, VendorOr};
 use crate::source::{At, Span};
 
 impl Checker<'_> {
     pub(super) fn rows(&mut self, table: &Named<schema::Backend>) -> Vec<Backend> {
-        table.0.iter().filter_map(|(name, row)| self.row(name, row)).collect()
+        table.entries.iter().filter_map(|(name, row)| self.row(name, row)).collect()
     }
 
     fn row(&mut self, name: &At<String>, row: &schema::Backend) -> Option<Backend> {
-        let honours = row.activation_function.as_ref().map(|function| self.honours(&function.honours.value));
-        let weight = self.weight(row, honours.as_ref());
-        let gemm1 = self.gemm1(&row.gemm1_input);
-        let gemm2 = row.gemm2_input.as_ref().map(|input| self.gemm2(input));
-        let experts = row.experts.iter().flatten().map(|experts| self.experts(experts)).collect::<Vec<_>>();
+        let function = row.activation_function.as_ref().and_then(|part| part.0.as_ref());
+        let honours = function.map(|function| self.honours(&function.honours.value));
+        let honoured = function.zip(honours.as_deref());
+        let weight = row.weight.0.as_ref().and_then(|weight| self.weight(weight, honoured));
+        let gemm1 = row.gemm1_input.0.as_ref().and_then(|input| self.gemm1(input));
+        let gemm2 = row.gemm2_input.as_ref().map(|part| part.0.as_ref().and_then(|input| self.gemm2(input)));
+        let experts =
+            row.experts.iter().flatten().map(|part| self.experts(part.0.as_ref()?)).collect::<Vec<_>>();
         let gemm2 = match gemm2 {
             Some(None) => return None,
             Some(Some(input)) => Some(input),
             None => None,
         };
+        if let Some(gemm1) = &gemm1 {
+            self.ranges_fit(row, gemm1.grouping, [Some(gemm1), gemm2.as_ref()]);
+        }
         let mut backend = Backend {
             name: name.value.clone(),
             vllm: row
@@ -50,41 +56,58 @@ impl Checker<'_> {
         Some(backend)
     }
 
-    /// A generated row says everything that running it takes, or what it leaves open is named.
+    /// A generated row says everything that running it takes, or what is in the way is named.
     fn generated(&mut self, name: &At<String>, row: &schema::Backend, backend: &Backend) -> Kernel {
         self.no_vendor_words(row);
-        match open(backend) {
+        match obstacle(backend) {
             None => Kernel::Generated,
-            Some(open) => {
-                let message = format!(
-                    "`{}` is described and selected, but not executed: it leaves open {open}",
-                    name.value
-                );
+            Some(obstacle) => {
+                let message =
+                    format!("`{}` is described and selected, but not executed: {obstacle}", name.value);
                 self.push(
                     Diagnostic::new(Code::W0701, name.span.clone(), message)
-                        .and(row.kernel.span.clone(), "generated, once the row is complete")
-                    .help("say it in the row, or write `kernel = \"external\"` if it will stay the vendor's"),
+                        .and(row.kernel.span.clone(), "generated, once nothing is in the way")
+                        .help(
+                            "say what is open, or write `kernel = \"external\"` if it will stay the vendor's",
+                        ),
                 );
-                Kernel::Incomplete(open)
+                Kernel::Described(obstacle)
+            }
+        }
+    }
+
+    /// Where each expert's rows are a range of one buffer, the kernel's layout takes every such buffer.
+    fn ranges_fit(&mut self, row: &schema::Backend, grouping: Option<Grouping>, inputs: [Option<&Input>; 2]) {
+        let Some(Grouping::Ranges(start) | Grouping::SpreadRanges(start)) = grouping else { return };
+        let written = row.gemm1_input.0.as_ref().and_then(|input| input.grouping.as_ref());
+        for input in inputs.into_iter().flatten() {
+            if let (Known::Is(Scales::At { kernel, .. }), Some(written)) = (&input.layout, written)
+                && let Fit::Divide(multiples) = kernel.fit
+                && !start.is_multiple_of(multiples.row)
+            {
+                let message = format!(
+                    "ranges begin at multiples of {start}, and `{}` only takes multiples of {} rows",
+                    kernel.name, multiples.row
+                );
+                self.push(
+                    Diagnostic::new(Code::E0406, written.span.clone(), message)
+                        .help(format!("begin at multiples of {}, or use a layout that pads", multiples.row)),
+                );
             }
         }
     }
 
     fn no_vendor_words(&mut self, row: &schema::Backend) {
         let mut spans: Vec<Span> = Vec::new();
-        if let VendorOr::Vendor(_) = row.weight.payload.value {
-            spans.push(row.weight.payload.span.clone());
-        }
-        if let Some(scale) = &row.weight.scale {
-            if let VendorOr::Vendor(_) = scale.value.layout.value {
-                spans.push(scale.value.layout.span.clone());
-            }
-            if let VendorOr::Vendor(_) = scale.value.encoding.value {
-                spans.push(scale.value.encoding.span.clone());
+        if let Some(weight) = &row.weight.0 {
+            spans.extend(vendor(&weight.payload));
+            if let Some(scale) = &weight.scale {
+                spans.extend(vendor(&scale.value.layout));
+                spans.extend(vendor(&scale.value.encoding));
             }
         }
-        if let Some(At { value: VendorOr::Vendor(_), span }) = &row.gemm1_input.layout {
-            spans.push(span.clone());
+        if let Some(layout) = row.gemm1_input.0.as_ref().and_then(|input| input.layout.as_ref()) {
+            spans.extend(vendor(layout));
         }
         for span in spans {
             self.push(
@@ -101,10 +124,12 @@ impl Checker<'_> {
         }
     }
 
-    fn honours(&mut self, honours: &Named<Vec<At<Parameter>>>) -> Vec<(Activation, Vec<Parameter>)> {
+    fn honours(
+        &mut self,
+        honours: &ByWord<Activation, Vec<At<Parameter>>>,
+    ) -> Vec<(Activation, Vec<Parameter>)> {
         let mut found = Vec::new();
-        for (name, parameters) in &honours.0 {
-            let Some(function) = self.activation(name) else { continue };
+        for (At { value: function, .. }, parameters) in &honours.0 {
             for parameter in parameters {
                 if !function.parameters().contains(&parameter.value) {
                     let known: Vec<_> = function.parameters().iter().map(|known| known.name()).collect();
@@ -121,17 +146,7 @@ impl Checker<'_> {
             let mut parameters: Vec<_> = parameters.iter().map(|parameter| parameter.value).collect();
             parameters.sort();
             parameters.dedup();
-            found.push((function, parameters));
-        }
-        found
-    }
-
-    fn activation(&mut self, name: &Name) -> Option<Activation> {
-        let found = Activation::ALL.iter().copied().find(|function| function.name() == name.value);
-        if found.is_none() {
-            let help = suggest(&name.value, Activation::ALL.iter().map(|function| function.name()));
-            let message = format!("`{}` is not {}", name.value, Activation::WHAT);
-            self.push(Diagnostic::new(Code::E0105, name.span.clone(), message).help(help));
+            found.push((*function, parameters));
         }
         found
     }
@@ -164,35 +179,37 @@ fn global(global: &schema::GlobalScale) -> GlobalScale {
     GlobalScale { convention: global.convention, scope: global.scope }
 }
 
-/// What a generated row would still have to say before it can be executed.
-fn open(row: &Backend) -> Option<String> {
-    let mut open: BTreeMap<u8, &str> = BTreeMap::new();
-    let mut lacks = |order: u8, is_open: bool, what: &'static str| {
-        if is_open {
-            open.insert(order, what);
-        }
-    };
-    lacks(0, row.weight.gate_up.is_empty(), "the order of the gate/up rows (`weight.rows`)");
-    lacks(1, row.weight.pad.is_none(), "the padding of weights (`weight.pad`)");
-    lacks(2, row.honours.is_empty(), "the activation functions (`activation_function`)");
-    lacks(3, row.gemm1.grouping.is_none(), "how rows are grouped (`gemm1_input.grouping`)");
-    lacks(4, row.gemm2.is_none(), "what GEMM2 reads (`gemm2_input`)");
-    let two_level = row.weight.format.global.is_some();
-    let weight_global = row.weight.scale.as_ref().and_then(|scale| scale.global);
-    lacks(
-        5,
-        two_level && weight_global.is_none(),
-        "the second-level scales of weights (`weight.scale.global`)",
-    );
+/// Where the table has the vendor's word instead of a value.
+fn vendor<T>(value: &At<VendorOr<T>>) -> Option<Span> {
+    matches!(value.value, VendorOr::Vendor(_)).then(|| value.span.clone())
+}
+
+/// What keeps a generated row from being executed: what it leaves open, and what it asks for that no
+/// engine does.
+fn obstacle(row: &Backend) -> Option<String> {
+    let weight = &row.weight;
+    let open = [
+        (weight.gate_up.is_empty(), "the order of the gate/up rows (`weight.rows`)"),
+        (weight.pad.is_none(), "the padding of weights (`weight.pad`)"),
+        (row.honours.is_empty(), "the activation functions (`activation_function`)"),
+        (row.gemm1.grouping.is_none(), "how rows are grouped (`gemm1_input.grouping`)"),
+        (row.gemm2.is_none(), "what GEMM2 reads (`gemm2_input`)"),
+    ];
     let inputs = [Some(&row.gemm1), row.gemm2.as_ref()].into_iter().flatten();
-    let one_level_said =
-        |input: &Input| input.formats.iter().all(|format| format.global.is_none()) || input.global.is_some();
-    lacks(6, !inputs.into_iter().all(one_level_said), "the second-level scales of tokens (`global`)");
-    lacks(
-        7,
-        row.weight.bias.is_some_and(|bias| bias.order.is_some()),
-        "the bias order, which is the vendor's",
-    );
-    let what: Vec<_> = open.into_values().collect();
-    (!what.is_empty()).then(|| what.join(", "))
+    let mut formats = inputs.flat_map(|input| &input.formats).chain([&weight.format]);
+    let missing = [
+        (formats.any(|format| format.global.is_some()), "second-level scales"),
+        (row.gemm1.prepared_dtype.is_some(), "prepared scales of another type than the kernel's"),
+        (weight.bias.is_some_and(|bias| bias.order.is_some()), "biases in an order of their own"),
+    ];
+    let said = |list: &[(bool, &str)]| {
+        let said = list.iter().filter(|(is_so, _)| *is_so).map(|(_, what)| *what);
+        said.collect::<Vec<_>>().join(", ")
+    };
+    match (said(&open), said(&missing)) {
+        (open, missing) if open.is_empty() && missing.is_empty() => None,
+        (open, missing) if missing.is_empty() => Some(format!("it leaves open {open}")),
+        (open, missing) if open.is_empty() => Some(format!("no engine here has {missing}")),
+        (open, missing) => Some(format!("it leaves open {open}; no engine here has {missing}")),
+    }
 }

@@ -12,7 +12,7 @@ use crate::source::At;
 
 impl Checker<'_> {
     pub(super) fn transports(&mut self, table: &Named<schema::Transport>) -> Vec<Transport> {
-        table.0.iter().filter_map(|(name, transport)| self.transport(name, transport)).collect()
+        table.entries.iter().filter_map(|(name, transport)| self.transport(name, transport)).collect()
     }
 
     fn transport(&mut self, name: &At<String>, transport: &schema::Transport) -> Option<Transport> {

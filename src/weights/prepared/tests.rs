@@ -126,7 +126,7 @@ fn an_order_that_tears_a_scale_block_is_refused() {
 fn what_is_not_executed_is_refused_by_name() {
     let error = |contract: Contract| prepare(&contract, SILU, &tagged()).unwrap_err().to_string();
     assert!(error(Contract { kernel: Kernel::External, ..plain() }).contains("`by_hand` is external"));
-    let open = Contract { kernel: Kernel::Incomplete("its grouping"), ..plain() };
+    let open = Contract { kernel: Kernel::Described("it leaves open its grouping"), ..plain() };
     assert!(error(open).contains("leaves open its grouping"));
     let mut vendor = plain();
     vendor.weight.payload = Known::Vendor("repacked inside");

@@ -10,20 +10,18 @@ use crate::model::{Bias, Fit, Format, Known, Multiples, Order, Weight, WeightPad
 use crate::schema::{self, Name, VendorOr};
 use crate::source::{At, Span};
 
+/// What the row honours, as written and as understood.
+type Honoured<'a> = Option<(&'a schema::ActivationFunction, &'a [(Activation, Vec<Parameter>)])>;
+
 impl Checker<'_> {
-    pub(super) fn weight(
-        &mut self,
-        row: &schema::Backend,
-        honours: Option<&Vec<(Activation, Vec<Parameter>)>>,
-    ) -> Option<Weight> {
-        let weight = &row.weight;
+    pub(super) fn weight(&mut self, weight: &schema::Weight, honoured: Honoured<'_>) -> Option<Weight> {
         let format = self.format(&weight.format);
         let requantize_from = weight.requantize_from.as_ref().map(|name| self.format(name));
         let payload = match &weight.payload.value {
             VendorOr::Vendor(why) => Some(Known::Vendor(why.clone())),
             VendorOr::Is(name) => self.lookup("payload", name, |entries| &entries.payloads).map(Known::Is),
         };
-        let gate_up = self.gate_up(row, honours);
+        let gate_up = self.gate_up(weight.rows.as_ref(), honoured);
         let down =
             weight.rows.as_ref().and_then(|rows| rows.down.as_ref()).map(|name| (name, self.order(name)));
         if let Some((name, Some(order))) = &down
@@ -69,15 +67,25 @@ impl Checker<'_> {
     /// Each honoured activation has an order of rows, and no other has.
     fn gate_up(
         &mut self,
-        row: &schema::Backend,
-        honours: Option<&Vec<(Activation, Vec<Parameter>)>>,
+        rows: Option<&schema::Rows>,
+        honoured: Honoured<'_>,
     ) -> Option<Vec<(Activation, Arc<Order>)>> {
-        let Some(rows) = &row.weight.rows else { return Some(Vec::new()) };
+        let Some(rows) = rows else { return Some(Vec::new()) };
         let mut found = Vec::new();
         let mut complete = true;
-        for (name, order_name) in &rows.gate_up.0 {
-            let (function, order) = (self.activation(name), self.order(order_name));
-            let (Some(function), Some(order)) = (function, order) else {
+        for (At { value: function, span }, order_name) in &rows.gate_up.0 {
+            if let Some((written, honours)) = honoured
+                && !honours.iter().any(|(honoured, _)| honoured == function)
+            {
+                let message =
+                    format!("`{}` has an order of rows, but the row does not honour it", function.name());
+                self.push(
+                    Diagnostic::new(Code::E0401, span.clone(), message)
+                        .and(written.honours.span.clone(), "what the row honours")
+                        .help("add it to `honours`, with the parameters that the kernel takes, or remove the order"),
+                );
+            }
+            let Some(order) = self.order(order_name) else {
                 complete = false;
                 continue;
             };
@@ -89,32 +97,16 @@ impl Checker<'_> {
                 );
                 self.error_with(Code::E0403, &order_name.span, message, "name an order with a `half` digit");
             }
-            if let Some(honours) = honours
-                && !honours.iter().any(|(honoured, _)| *honoured == function)
-            {
-                let message =
-                    format!("`{}` has an order of rows, but the row does not honour it", function.name());
-                let mut finding = Diagnostic::new(Code::E0401, name.span.clone(), message).help(
-                    "add it to `honours`, with the parameters that the kernel takes, or remove the order",
-                );
-                if let Some(function) = &row.activation_function {
-                    finding = finding.and(function.honours.span.clone(), "what the row honours");
-                }
-                self.push(finding);
-            }
-            found.push((function, order));
+            found.push((*function, order));
         }
-        if let (Some(honours), Some(function)) = (honours, &row.activation_function) {
-            for (honoured, _) in honours {
-                if rows.gate_up.get(honoured.name()).is_none() {
-                    let message =
-                        format!("`{}` is honoured, but no order of rows is given for it", honoured.name());
-                    let written =
-                        function.honours.value.0.iter().find(|(name, _)| name.value == honoured.name());
-                    let place = written.map_or(&function.honours.span, |(name, _)| &name.span).clone();
+        if let Some((written, _)) = honoured {
+            for (honoured, _) in &written.honours.value.0 {
+                if rows.gate_up.get(honoured.value).is_none() {
+                    let function = honoured.value.name();
+                    let message = format!("`{function}` is honoured, but no order of rows is given for it");
                     self.push(
-                        Diagnostic::new(Code::E0401, place, message)
-                            .and(rows.span.clone(), format!("needs `gate_up.{} = …`", honoured.name()))
+                        Diagnostic::new(Code::E0401, honoured.span.clone(), message)
+                            .and(rows.span.clone(), format!("needs `gate_up.{function} = …`"))
                             .help("add the order that its rows are stored in, or do not honour it"),
                     );
                 }
@@ -196,8 +188,8 @@ impl Checker<'_> {
         let rows = weight.rows.as_ref();
         for (function, order) in &model.gate_up {
             let what = format!("the order `{}` of {}", order.name, function.name());
-            let name = rows.and_then(|rows| rows.gate_up.get(function.name()));
-            self.divides(order.multiple, pad.gated, gated, &what, name.map(|name| &name.span));
+            let name = rows.and_then(|rows| rows.gate_up.get(*function));
+            self.divides(order.multiple, pad.gated, gated, &what, name.map(|(_, name)| &name.span));
         }
         if let Some(down) = &model.down {
             let name = rows.and_then(|rows| rows.down.as_ref());

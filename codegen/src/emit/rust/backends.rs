@@ -32,7 +32,7 @@ fn one(row: &Backend, table: &Table) -> Module {
     let doc = format!("The row `[backend.{}]`: {}.", row.name, summary(row));
     let type_doc = super::doc(&doc);
     let contract = contract(row, table);
-    let reads = reads(row);
+    let reads = reads(row, table);
     let config = config(row);
     let tests = tests(row);
     let items = quote! {
@@ -93,42 +93,45 @@ fn one(row: &Backend, table: &Table) -> Module {
 
 fn summary(row: &Backend) -> String {
     let formats: Vec<_> = row.gemm1.formats.iter().map(|format| format.name.as_str()).collect();
-    let who = match (&row.kernel, &row.vllm) {
-        (Kernel::External, _) => "run by the vendor's library",
-        (Kernel::Incomplete(_), _) => "described, not yet executed",
-        (Kernel::Generated, _) => "executed by this crate",
+    let who = match row.kernel {
+        Kernel::Generated => "executed by this crate",
+        Kernel::Described(_) => "described, not yet executed",
+        Kernel::External => "run by the vendor's library",
     };
     format!("{} weights, {} tokens, {who}", row.weight.format.name, formats.join(" or "))
 }
 
-/// `Reads` and `Accepts`, for each format of the row whose layout is known.
-fn reads(row: &Backend) -> TokenStream {
-    if row.gemm1.quantize == Some(QuantizeAt::Expert) || row.gemm1.prepared_dtype.is_some() {
-        return TokenStream::new();
-    }
-    let Known::Is(scales) = &row.gemm1.layout else { return TokenStream::new() };
-    let ty = type_ident(&row.name);
-    let layout = match scales {
-        Scales::Unscaled => quote!(::scalewright::layout::Unscaled),
-        Scales::At { prepared, .. } => {
+/// `Reads` and `Accepts`, for each format that the row is handed in a known layout; where its experts
+/// quantise, these are the table's formats without scales.
+fn reads(row: &Backend, table: &Table) -> TokenStream {
+    let input = &row.gemm1;
+    let unscaled = quote!(::scalewright::layout::Unscaled);
+    let (formats, layout) = match &input.layout {
+        _ if input.quantize == Some(QuantizeAt::Expert) => {
+            let plain = table.formats.iter().filter(|format| format.block.is_none());
+            (plain.collect::<Vec<_>>(), unscaled)
+        }
+        // What is handed over has scales of another type than any format of the row.
+        _ if input.prepared_dtype.is_some() => return TokenStream::new(),
+        Known::Vendor(_) => return TokenStream::new(),
+        Known::Is(Scales::Unscaled) => (input.formats.iter().collect(), unscaled),
+        Known::Is(Scales::At { prepared, .. }) => {
             let layout = type_ident(&prepared.name);
-            quote!(layouts::#layout)
+            (input.formats.iter().collect(), quote!(layouts::#layout))
         }
     };
-    row.gemm1
-        .formats
-        .iter()
-        .map(|format| {
-            let format = type_ident(&format.name);
-            quote! {
-                impl Reads<formats::#format> for #ty {
-                    type Prepared = #layout;
-                }
-
-                impl Accepts<::scalewright::tensor::Quantized<formats::#format, #layout>> for #ty {}
+    let ty = type_ident(&row.name);
+    let impls = formats.into_iter().map(|format| {
+        let format = type_ident(&format.name);
+        quote! {
+            impl Reads<formats::#format> for #ty {
+                type Prepared = #layout;
             }
-        })
-        .collect()
+
+            impl Accepts<::scalewright::tensor::Quantized<formats::#format, #layout>> for #ty {}
+        }
+    });
+    impls.collect()
 }
 
 /// The counterpart of vLLM's `*_moe_quant_config`: takes what the row honours and nothing else.
@@ -229,7 +232,7 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
     }));
     let kernel = match &row.kernel {
         Kernel::Generated => quote!(Kernel::Generated),
-        Kernel::Incomplete(open) => quote!(Kernel::Incomplete(#open)),
+        Kernel::Described(obstacle) => quote!(Kernel::Described(#obstacle)),
         Kernel::External => quote!(Kernel::External),
     };
     let facts = row.facts.iter().map(|fact| {
