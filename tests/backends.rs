@@ -37,16 +37,6 @@ fn honours_what_it_says_and_refuses_the_rest<B: Backend>() {
     }
 }
 
-/// Rows that this crate executes stand in some native order, or nobody is handed them.
-#[backend_test]
-fn is_reached_by_an_oracle<B: Backend>() {
-    let oracles = scalewright::generated::oracle::ORACLES;
-    let reached = oracles.iter().flat_map(|oracle| oracle.orders).any(|order| {
-        order.engine == Engine::Native && order.rows.iter().any(|row| std::ptr::eq(*row, B::CONTRACT))
-    });
-    assert_eq!(reached, B::CONTRACT.kernel == Kernel::Generated, "{}", B::CONTRACT.name);
-}
-
 #[test]
 fn ids_are_the_rows() {
     let names: Vec<_> = BackendId::ALL.iter().map(|id| id.name()).collect();
