@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use scalewright::backend::{Activation, Backend, Kernel};
+use scalewright::backend::{Activation, Backend};
 use scalewright::config::{self, ActivationFunction, QuantConfig};
 use scalewright::for_each_backend;
 use scalewright::generated::BackendId;
