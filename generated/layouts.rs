@@ -52,26 +52,10 @@ impl ScaleLayout for FlashinferSm90FoldBlock128 {
 pub static FLASHINFER_SM90_FOLD_BLOCK128: Layout = Layout {
     name: "flashinfer_sm90_fold_block128",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 64,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: Some(8),
-        },
+        Digit::new(Axis::Row, 64, None),
+        Digit::new(Axis::Col, 1, None),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Row, 8, Some(8)),
     ],
     fit: Fit::Divide(Extent { rows: 64, cols: 1 }),
     scales: &[ScaleType::Bf16],
@@ -127,31 +111,11 @@ impl ScaleLayout for FlashinferSm90FoldBlock32 {
 pub static FLASHINFER_SM90_FOLD_BLOCK32: Layout = Layout {
     name: "flashinfer_sm90_fold_block32",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 64,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 4,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(16),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(4),
-        },
+        Digit::new(Axis::Row, 64, None),
+        Digit::new(Axis::Col, 4, None),
+        Digit::new(Axis::Row, 1, Some(16)),
+        Digit::new(Axis::Row, 16, Some(4)),
+        Digit::new(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Divide(Extent { rows: 64, cols: 4 }),
     scales: &[ScaleType::E8m0],
@@ -201,21 +165,9 @@ impl ScaleLayout for HummingMxmma4 {
 pub static HUMMING_MXMMA4: Layout = Layout {
     name: "humming_mxmma4",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 4,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(4),
-        },
+        Digit::new(Axis::Col, 4, None),
+        Digit::new(Axis::Row, 1, None),
+        Digit::new(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Pad(Extent { rows: 1, cols: 4 }),
     scales: &[ScaleType::E8m0],
@@ -271,31 +223,11 @@ impl ScaleLayout for HummingUmma {
 pub static HUMMING_UMMA: Layout = Layout {
     name: "humming_umma",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 4,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 128,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(32),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 32,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(4),
-        },
+        Digit::new(Axis::Col, 4, None),
+        Digit::new(Axis::Row, 128, None),
+        Digit::new(Axis::Row, 1, Some(32)),
+        Digit::new(Axis::Row, 32, Some(4)),
+        Digit::new(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Pad(Extent { rows: 128, cols: 4 }),
     scales: &[ScaleType::E8m0],
@@ -343,18 +275,7 @@ impl PerToken for Linear {}
 /// [`Linear`] as a value.
 pub static LINEAR: Layout = Layout {
     name: "linear",
-    digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Col, 1, None)],
     fit: Fit::Pad(Extent { rows: 1, cols: 1 }),
     scales: &[ScaleType::E8m0, ScaleType::E4m3, ScaleType::F32, ScaleType::Bf16],
     aliases: &[],
@@ -409,31 +330,11 @@ impl ScaleLayout for MarlinChannel {
 pub static MARLIN_CHANNEL: Layout = Layout {
     name: "marlin_channel",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 32,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 2,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(2),
-        },
+        Digit::new(Axis::Col, 1, None),
+        Digit::new(Axis::Row, 32, None),
+        Digit::new(Axis::Row, 2, Some(4)),
+        Digit::new(Axis::Row, 8, Some(4)),
+        Digit::new(Axis::Row, 1, Some(2)),
     ],
     fit: Fit::Divide(Extent { rows: 32, cols: 1 }),
     scales: &[ScaleType::Bf16],
@@ -486,26 +387,10 @@ impl ScaleLayout for MarlinGrouped {
 pub static MARLIN_GROUPED: Layout = Layout {
     name: "marlin_grouped",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 64,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: Some(8),
-        },
+        Digit::new(Axis::Col, 1, None),
+        Digit::new(Axis::Row, 64, None),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Row, 8, Some(8)),
     ],
     fit: Fit::Divide(Extent { rows: 64, cols: 1 }),
     scales: &[ScaleType::E8m0, ScaleType::E4m3, ScaleType::Bf16],
@@ -564,36 +449,12 @@ impl ScaleLayout for MarlinMxfp4A16 {
 pub static MARLIN_MXFP4_A16: Layout = Layout {
     name: "marlin_mxfp4_a16",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 64,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 32,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: Some(2),
-        },
+        Digit::new(Axis::Col, 1, None),
+        Digit::new(Axis::Row, 64, None),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Row, 32, Some(2)),
+        Digit::new(Axis::Row, 8, Some(2)),
+        Digit::new(Axis::Row, 16, Some(2)),
     ],
     fit: Fit::Divide(Extent { rows: 64, cols: 1 }),
     scales: &[ScaleType::E8m0, ScaleType::E4m3],
@@ -638,18 +499,7 @@ impl ScaleLayout for MnMajorF32 {
 /// [`MnMajorF32`] as a value.
 pub static MN_MAJOR_F32: Layout = Layout {
     name: "mn_major_f32",
-    digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Col, 1, None), Digit::new(Axis::Row, 1, None)],
     fit: Fit::Pad(Extent { rows: 4, cols: 1 }),
     scales: &[ScaleType::F32],
     aliases: &[],
@@ -693,18 +543,7 @@ impl ScaleLayout for MnMajorUnpaddedF32 {
 /// [`MnMajorUnpaddedF32`] as a value.
 pub static MN_MAJOR_UNPADDED_F32: Layout = Layout {
     name: "mn_major_unpadded_f32",
-    digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Col, 1, None), Digit::new(Axis::Row, 1, None)],
     fit: Fit::Pad(Extent { rows: 1, cols: 1 }),
     scales: &[ScaleType::F32],
     aliases: &[],
@@ -753,21 +592,9 @@ impl ScaleLayout for PackedUe8m0 {
 pub static PACKED_UE8M0: Layout = Layout {
     name: "packed_ue8m0",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 4,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(4),
-        },
+        Digit::new(Axis::Col, 4, None),
+        Digit::new(Axis::Row, 1, None),
+        Digit::new(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Pad(Extent { rows: 4, cols: 4 }),
     scales: &[ScaleType::E8m0],
@@ -815,18 +642,7 @@ impl PerToken for PackedUe8m0Rows {}
 /// [`PackedUe8m0Rows`] as a value.
 pub static PACKED_UE8M0_ROWS: Layout = Layout {
     name: "packed_ue8m0_rows",
-    digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Col, 1, None)],
     fit: Fit::Divide(Extent { rows: 1, cols: 4 }),
     scales: &[ScaleType::E8m0],
     aliases: &[],
@@ -881,31 +697,11 @@ impl ScaleLayout for Swizzled128x4 {
 pub static SWIZZLED_128X4: Layout = Layout {
     name: "swizzled_128x4",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 128,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 4,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(32),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 32,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(4),
-        },
+        Digit::new(Axis::Row, 128, None),
+        Digit::new(Axis::Col, 4, None),
+        Digit::new(Axis::Row, 1, Some(32)),
+        Digit::new(Axis::Row, 32, Some(4)),
+        Digit::new(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Pad(Extent { rows: 128, cols: 4 }),
     scales: &[ScaleType::E8m0, ScaleType::E4m3],
@@ -958,26 +754,10 @@ impl ScaleLayout for Swizzled8x16 {
 pub static SWIZZLED_8X16: Layout = Layout {
     name: "swizzled_8x16",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 16,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(16),
-        },
+        Digit::new(Axis::Row, 8, None),
+        Digit::new(Axis::Col, 16, None),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Col, 1, Some(16)),
     ],
     fit: Fit::Pad(Extent { rows: 8, cols: 16 }),
     scales: &[ScaleType::E8m0, ScaleType::E4m3],
@@ -1030,26 +810,10 @@ impl ScaleLayout for Swizzled8x4 {
 pub static SWIZZLED_8X4: Layout = Layout {
     name: "swizzled_8x4",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 4,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(4),
-        },
+        Digit::new(Axis::Row, 8, None),
+        Digit::new(Axis::Col, 4, None),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Pad(Extent { rows: 8, cols: 4 }),
     scales: &[ScaleType::E8m0, ScaleType::E4m3],
@@ -1105,31 +869,11 @@ impl ScaleLayout for TritonBlackwell {
 pub static TRITON_BLACKWELL: Layout = Layout {
     name: "triton_blackwell",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 128,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 4,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(32),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 32,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(4),
-        },
+        Digit::new(Axis::Row, 128, None),
+        Digit::new(Axis::Col, 4, None),
+        Digit::new(Axis::Row, 1, Some(32)),
+        Digit::new(Axis::Row, 32, Some(4)),
+        Digit::new(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Pad(Extent { rows: 128, cols: 8 }),
     scales: &[ScaleType::E8m0, ScaleType::E4m3],
@@ -1188,36 +932,12 @@ impl ScaleLayout for TritonCdna4 {
 pub static TRITON_CDNA4: Layout = Layout {
     name: "triton_cdna4",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 32,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 8,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(16),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 4,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: Some(2),
-        },
+        Digit::new(Axis::Row, 32, None),
+        Digit::new(Axis::Col, 8, None),
+        Digit::new(Axis::Col, 1, Some(4)),
+        Digit::new(Axis::Row, 1, Some(16)),
+        Digit::new(Axis::Col, 4, Some(2)),
+        Digit::new(Axis::Row, 16, Some(2)),
     ],
     fit: Fit::Divide(Extent { rows: 32, cols: 8 }),
     scales: &[ScaleType::E8m0],
@@ -1282,41 +1002,13 @@ impl ScaleLayout for TritonHopper4warps {
 pub static TRITON_HOPPER_4WARPS: Layout = Layout {
     name: "triton_hopper_4warps",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 128,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 2,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 64,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: Some(2),
-        },
+        Digit::new(Axis::Row, 128, None),
+        Digit::new(Axis::Row, 16, Some(4)),
+        Digit::new(Axis::Col, 2, None),
+        Digit::new(Axis::Row, 64, Some(2)),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Col, 1, Some(2)),
+        Digit::new(Axis::Row, 8, Some(2)),
     ],
     fit: Fit::Pad(Extent { rows: 128, cols: 2 }),
     scales: &[ScaleType::E8m0],
@@ -1381,41 +1073,13 @@ impl ScaleLayout for TritonHopper8warps {
 pub static TRITON_HOPPER_8WARPS: Layout = Layout {
     name: "triton_hopper_8warps",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 256,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 2,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 128,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: Some(2),
-        },
+        Digit::new(Axis::Row, 256, None),
+        Digit::new(Axis::Row, 16, Some(8)),
+        Digit::new(Axis::Col, 2, None),
+        Digit::new(Axis::Row, 128, Some(2)),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Col, 1, Some(2)),
+        Digit::new(Axis::Row, 8, Some(2)),
     ],
     fit: Fit::Pad(Extent { rows: 256, cols: 2 }),
     scales: &[ScaleType::E8m0],
@@ -1428,21 +1092,9 @@ pub static TRITON_HOPPER_8WARPS: Layout = Layout {
 pub static ORDER_DOWN_TILE128: Order = Order {
     name: "down_tile128",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 32,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 4,
-            radix: Some(8),
-        },
+        Digit::new(Axis::Row, 32, None),
+        Digit::new(Axis::Row, 1, Some(4)),
+        Digit::new(Axis::Row, 4, Some(8)),
     ],
     first: None,
     multiple: 32,
@@ -1452,21 +1104,9 @@ pub static ORDER_DOWN_TILE128: Order = Order {
 pub static ORDER_DOWN_TILE64: Order = Order {
     name: "down_tile64",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 2,
-            radix: Some(8),
-        },
+        Digit::new(Axis::Row, 16, None),
+        Digit::new(Axis::Row, 1, Some(2)),
+        Digit::new(Axis::Row, 2, Some(8)),
     ],
     first: None,
     multiple: 16,
@@ -1475,18 +1115,7 @@ pub static ORDER_DOWN_TILE64: Order = Order {
 /// `[order.gate_up]`: `half` · `row`.
 pub static ORDER_GATE_UP: Order = Order {
     name: "gate_up",
-    digits: &[
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Half, 1, None), Digit::new(Axis::Row, 1, None)],
     first: Some(Half::Gate),
     multiple: 1,
 };
@@ -1495,21 +1124,9 @@ pub static ORDER_GATE_UP: Order = Order {
 pub static ORDER_GATE_UP_16: Order = Order {
     name: "gate_up_16",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(16),
-        },
+        Digit::new(Axis::Row, 16, None),
+        Digit::new(Axis::Half, 1, None),
+        Digit::new(Axis::Row, 1, Some(16)),
     ],
     first: Some(Half::Gate),
     multiple: 16,
@@ -1519,21 +1136,9 @@ pub static ORDER_GATE_UP_16: Order = Order {
 pub static ORDER_GATE_UP_8: Order = Order {
     name: "gate_up_8",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
+        Digit::new(Axis::Row, 8, None),
+        Digit::new(Axis::Half, 1, None),
+        Digit::new(Axis::Row, 1, Some(8)),
     ],
     first: Some(Half::Gate),
     multiple: 8,
@@ -1542,18 +1147,7 @@ pub static ORDER_GATE_UP_8: Order = Order {
 /// `[order.gate_up_interleaved]`: `row` · `half`.
 pub static ORDER_GATE_UP_INTERLEAVED: Order = Order {
     name: "gate_up_interleaved",
-    digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Half, 1, None)],
     first: Some(Half::Gate),
     multiple: 1,
 };
@@ -1561,18 +1155,7 @@ pub static ORDER_GATE_UP_INTERLEAVED: Order = Order {
 /// `[order.up_gate]`: `half` · `row`.
 pub static ORDER_UP_GATE: Order = Order {
     name: "up_gate",
-    digits: &[
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Half, 1, None), Digit::new(Axis::Row, 1, None)],
     first: Some(Half::Up),
     multiple: 1,
 };
@@ -1581,21 +1164,9 @@ pub static ORDER_UP_GATE: Order = Order {
 pub static ORDER_UP_GATE_64: Order = Order {
     name: "up_gate_64",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 64,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(64),
-        },
+        Digit::new(Axis::Row, 64, None),
+        Digit::new(Axis::Half, 1, None),
+        Digit::new(Axis::Row, 1, Some(64)),
     ],
     first: Some(Half::Up),
     multiple: 64,
@@ -1604,18 +1175,7 @@ pub static ORDER_UP_GATE_64: Order = Order {
 /// `[order.up_gate_interleaved]`: `row` · `half`.
 pub static ORDER_UP_GATE_INTERLEAVED: Order = Order {
     name: "up_gate_interleaved",
-    digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Half, 1, None)],
     first: Some(Half::Up),
     multiple: 1,
 };
@@ -1624,26 +1184,10 @@ pub static ORDER_UP_GATE_INTERLEAVED: Order = Order {
 pub static ORDER_UP_GATE_TILE128: Order = Order {
     name: "up_gate_tile128",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 2,
-            radix: Some(8),
-        },
+        Digit::new(Axis::Row, 16, None),
+        Digit::new(Axis::Row, 1, Some(2)),
+        Digit::new(Axis::Half, 1, None),
+        Digit::new(Axis::Row, 2, Some(8)),
     ],
     first: Some(Half::Up),
     multiple: 16,
@@ -1653,21 +1197,9 @@ pub static ORDER_UP_GATE_TILE128: Order = Order {
 pub static ORDER_UP_GATE_TILE64: Order = Order {
     name: "up_gate_tile64",
     digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Half,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
+        Digit::new(Axis::Row, 8, None),
+        Digit::new(Axis::Half, 1, None),
+        Digit::new(Axis::Row, 1, Some(8)),
     ],
     first: Some(Half::Up),
     multiple: 8,
@@ -1677,21 +1209,9 @@ pub static ORDER_UP_GATE_TILE64: Order = Order {
 pub static PAYLOAD_BLOCK_MAJOR_K128: Payload = Payload {
     name: "block_major_k128",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 128,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(128),
-        },
+        Digit::new(Axis::Col, 128, None),
+        Digit::new(Axis::Row, 1, None),
+        Digit::new(Axis::Col, 1, Some(128)),
     ],
     fit: Fit::Divide(Extent { rows: 1, cols: 128 }),
 };
@@ -1700,46 +1220,14 @@ pub static PAYLOAD_BLOCK_MAJOR_K128: Payload = Payload {
 pub static PAYLOAD_MARLIN_4BIT: Payload = Payload {
     name: "marlin_4bit",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 16,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 64,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 2,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 8,
-            radix: Some(2),
-        },
+        Digit::new(Axis::Col, 16, None),
+        Digit::new(Axis::Row, 64, None),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Col, 2, Some(4)),
+        Digit::new(Axis::Row, 16, Some(4)),
+        Digit::new(Axis::Col, 1, Some(2)),
+        Digit::new(Axis::Row, 8, Some(2)),
+        Digit::new(Axis::Col, 8, Some(2)),
     ],
     fit: Fit::Divide(Extent { rows: 64, cols: 16 }),
 };
@@ -1748,46 +1236,14 @@ pub static PAYLOAD_MARLIN_4BIT: Payload = Payload {
 pub static PAYLOAD_MARLIN_8BIT: Payload = Payload {
     name: "marlin_8bit",
     digits: &[
-        Digit {
-            axis: Axis::Col,
-            divisor: 16,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 64,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: Some(8),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 2,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 16,
-            radix: Some(4),
-        },
-        Digit {
-            axis: Axis::Row,
-            divisor: 8,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: Some(2),
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 8,
-            radix: Some(2),
-        },
+        Digit::new(Axis::Col, 16, None),
+        Digit::new(Axis::Row, 64, None),
+        Digit::new(Axis::Row, 1, Some(8)),
+        Digit::new(Axis::Col, 2, Some(4)),
+        Digit::new(Axis::Row, 16, Some(4)),
+        Digit::new(Axis::Row, 8, Some(2)),
+        Digit::new(Axis::Col, 1, Some(2)),
+        Digit::new(Axis::Col, 8, Some(2)),
     ],
     fit: Fit::Divide(Extent { rows: 64, cols: 16 }),
 };
@@ -1795,18 +1251,7 @@ pub static PAYLOAD_MARLIN_8BIT: Payload = Payload {
 /// `[payload.row_major]`: `row` · `col`.
 pub static PAYLOAD_ROW_MAJOR: Payload = Payload {
     name: "row_major",
-    digits: &[
-        Digit {
-            axis: Axis::Row,
-            divisor: 1,
-            radix: None,
-        },
-        Digit {
-            axis: Axis::Col,
-            divisor: 1,
-            radix: None,
-        },
-    ],
+    digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Col, 1, None)],
     fit: Fit::Pad(Extent { rows: 1, cols: 1 }),
 };
 

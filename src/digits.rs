@@ -27,6 +27,13 @@ pub struct Digit {
     pub radix: Option<usize>,
 }
 
+impl Digit {
+    /// `(axis / divisor) % radix`, or `axis / divisor` without a radix.
+    pub const fn new(axis: Axis, divisor: usize, radix: Option<usize>) -> Self {
+        Self { axis, divisor, radix }
+    }
+}
+
 /// A value per axis: indices, or padded extents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PerAxis {

@@ -212,18 +212,14 @@ pub(super) fn misreading(layout: &Layout) -> &'static Layout {
     if layout.digits == ROW_MAJOR.digits { &SWIZZLE } else { &ROW_MAJOR }
 }
 
-const fn digit(axis: Axis, divisor: usize, radix: Option<usize>) -> Digit {
-    Digit { axis, divisor, radix }
-}
-
 static SWIZZLE: Layout = Layout {
     name: "128x4 swizzle",
     digits: &[
-        digit(Axis::Row, 128, None),
-        digit(Axis::Col, 4, None),
-        digit(Axis::Row, 1, Some(32)),
-        digit(Axis::Row, 32, Some(4)),
-        digit(Axis::Col, 1, Some(4)),
+        Digit::new(Axis::Row, 128, None),
+        Digit::new(Axis::Col, 4, None),
+        Digit::new(Axis::Row, 1, Some(32)),
+        Digit::new(Axis::Row, 32, Some(4)),
+        Digit::new(Axis::Col, 1, Some(4)),
     ],
     fit: Fit::Pad(Extent { rows: 128, cols: 4 }),
     scales: ROW_MAJOR.scales,

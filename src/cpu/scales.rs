@@ -9,10 +9,7 @@ use crate::layout::{Extent, Fit, Layout};
 /// that never leaves its kernel.
 pub(crate) static ROW_MAJOR: Layout = Layout {
     name: "row-major",
-    digits: &[
-        Digit { axis: Axis::Row, divisor: 1, radix: None },
-        Digit { axis: Axis::Col, divisor: 1, radix: None },
-    ],
+    digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Col, 1, None)],
     fit: Fit::Pad(Extent { rows: 1, cols: 1 }),
     scales: &[ScaleType::E8m0, ScaleType::E4m3, ScaleType::F32, ScaleType::Bf16],
     aliases: &[],

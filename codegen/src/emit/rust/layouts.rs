@@ -148,7 +148,7 @@ fn digits(number: &Number) -> impl Iterator<Item = TokenStream> {
         };
         let divisor = count(digit.divisor);
         let radix = super::option(digit.radix.map(count).map(|radix| quote!(#radix)));
-        quote!(Digit { axis: #axis, divisor: #divisor, radix: #radix })
+        quote!(Digit::new(#axis, #divisor, #radix))
     })
 }
 
