@@ -28,7 +28,7 @@ impl ElementType {
 
     /// Bytes of `count` elements; an odd FP4 element takes a byte of its own.
     pub fn bytes(self, count: usize) -> usize {
-        (count * self.bits()).div_ceil(8)
+        count.saturating_mul(self.bits()).div_ceil(8)
     }
 }
 

@@ -17,9 +17,9 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Values in the box.
+    /// Values in the box; `usize::MAX` if they are more.
     pub fn count(self) -> usize {
-        self.rows * self.cols
+        self.rows.saturating_mul(self.cols)
     }
 }
 
@@ -50,20 +50,25 @@ impl Fit {
     /// The allocated size for a logical one.
     ///
     /// # Errors
-    /// [`Indivisible`] if this is [`Fit::Divide`] and a multiple does not divide.
+    /// [`Indivisible`] if this is [`Fit::Divide`] and a multiple does not divide, or if the padded size
+    /// is beyond `usize`.
     pub fn physical(self, layout: &'static str, logical: Extent) -> Result<Extent, Indivisible> {
+        let refuse = |axis, size, multiple| Indivisible { layout, axis, size, multiple };
         match self {
-            Fit::Pad(multiple) => Ok(Extent {
-                rows: logical.rows.next_multiple_of(multiple.rows),
-                cols: logical.cols.next_multiple_of(multiple.cols),
-            }),
+            Fit::Pad(multiple) => {
+                let rows = logical.rows.checked_next_multiple_of(multiple.rows);
+                let cols = logical.cols.checked_next_multiple_of(multiple.cols);
+                Ok(Extent {
+                    rows: rows.ok_or_else(|| refuse("row", logical.rows, multiple.rows))?,
+                    cols: cols.ok_or_else(|| refuse("column", logical.cols, multiple.cols))?,
+                })
+            }
             Fit::Divide(multiple) => {
-                let refuse = |axis, size, multiple| Err(Indivisible { layout, axis, size, multiple });
                 if !logical.rows.is_multiple_of(multiple.rows) {
-                    return refuse("row", logical.rows, multiple.rows);
+                    return Err(refuse("row", logical.rows, multiple.rows));
                 }
                 if !logical.cols.is_multiple_of(multiple.cols) {
-                    return refuse("column", logical.cols, multiple.cols);
+                    return Err(refuse("column", logical.cols, multiple.cols));
                 }
                 Ok(logical)
             }

@@ -115,13 +115,13 @@ impl<F: Format, L: ScaleLayout> Quantized<F, L> {
     /// in a wrong layout are caught here; those of equal size cannot be told apart by looking.
     pub fn load(rows: usize, cols: usize, payload: Vec<u8>, scales: Vec<u8>) -> Result<Self, WrongSize> {
         let format = F::SPEC;
-        let expected = rows * format.element.bytes(cols);
+        let expected = rows.saturating_mul(format.element.bytes(cols));
         if payload.len() != expected {
             return Err(WrongSize::Payload { format: format.name, rows, cols, expected, got: payload.len() });
         }
         let logical = scale_extent(format, rows, cols)?;
         let size = format.block.map_or(0, |block| block.scale.bytes());
-        let expected = L::LAYOUT.physical(logical)?.count() * size;
+        let expected = L::LAYOUT.physical(logical)?.count().saturating_mul(size);
         if scales.len() != expected {
             return Err(WrongSize::Scales {
                 format: format.name,
@@ -224,12 +224,13 @@ impl<'a, T: Real> Tokens<'a, T> {
     /// # Errors
     /// [`WrongSize::Payload`] otherwise.
     pub fn new(values: &'a [T], rows: usize, cols: usize) -> Result<Self, WrongSize> {
-        if values.len() != rows * cols {
+        let expected = rows.saturating_mul(cols);
+        if values.len() != expected {
             return Err(WrongSize::Payload {
                 format: std::any::type_name::<T>(),
                 rows,
                 cols,
-                expected: T::TYPE.bytes(rows * cols),
+                expected: T::TYPE.bytes(expected),
                 got: T::TYPE.bytes(values.len()),
             });
         }
@@ -249,5 +250,23 @@ impl<'a, T: Real> Tokens<'a, T> {
     /// Row `row`.
     pub fn row(&self, row: usize) -> &'a [T] {
         &self.values[row * self.cols..][..self.cols]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generated::formats::Mxfp8;
+    use crate::generated::layouts::Swizzled128x4;
+
+    #[test]
+    fn sizes_beyond_memory_are_refused() {
+        let values = [1.0f32; 4];
+        assert!(Tokens::new(&values, usize::MAX, 2).is_err());
+        assert!(Tokens::new(&values, 2, 2).is_ok());
+        let load = |rows, cols| Quantized::<Mxfp8, Swizzled128x4>::load(rows, cols, Vec::new(), Vec::new());
+        assert!(load(usize::MAX, 32).is_err());
+        assert!(load(usize::MAX, 0).is_err());
+        assert!(load(0, 32).is_ok());
     }
 }

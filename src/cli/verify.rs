@@ -31,20 +31,27 @@ pub(super) struct Arguments {
     layer: Option<usize>,
     /// The clamp of gpt-oss's activation function; if not given, `swiglu_limit` of a `config.json`
     /// beside the weights, or gpt-oss's own 7.
-    #[arg(long, value_name = "L")]
+    #[arg(long, value_name = "L", value_parser = positive)]
     limit: Option<f32>,
     /// A made-up layer of a real model's size: gpt-oss-20b or gpt-oss-120b.
     #[arg(long, value_name = "NAME")]
     shape: Option<String>,
     /// How many tokens; all that the file has, or 16.
-    #[arg(long, value_name = "N")]
-    tokens: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    tokens: Option<u32>,
     /// Where to run.
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     device: Device,
     /// One JSON object a row.
     #[arg(long)]
     json: bool,
+}
+
+fn positive(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(limit) if limit > 0.0 => Ok(limit),
+        _ => Err("a clamp is a number above 0, or inf".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -93,16 +100,17 @@ fn load(arguments: &Arguments) -> Result<Layer, Trouble> {
     let beside = arguments.weights.as_deref().map(parameters::swiglu_limit).transpose()?.flatten();
     let limit = arguments.limit.or(beside).unwrap_or(7.0);
     let activation = ActivationFunction::Swigluoai { alpha: 1.702, beta: 1.0, limit };
+    let tokens = arguments.tokens.map(|tokens| tokens as usize);
     match (&arguments.weights, &arguments.shape) {
-        (Some(file), _) => Layer::from_file(file, arguments.layer, arguments.tokens, activation),
+        (Some(file), _) => Layer::from_file(file, arguments.layer, tokens, activation),
         (None, Some(name)) => match NAMED.iter().find(|(known, _)| known == name) {
-            Some((name, shape)) => Layer::made_up(name, *shape, arguments.tokens.unwrap_or(16), activation),
+            Some((name, shape)) => Layer::made_up(name, *shape, tokens.unwrap_or(16), activation),
             None => {
                 let known: Vec<_> = NAMED.iter().map(|(name, _)| *name).collect();
                 Err(question(format!("there is no shape `{name}`; there are {}", known.join(" and "))))
             }
         },
-        (None, None) => Layer::shipped(arguments.tokens, activation),
+        (None, None) => Layer::shipped(tokens, activation),
     }
 }
 
