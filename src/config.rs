@@ -58,6 +58,16 @@ pub enum Refused {
         /// What the row honours.
         honours: String,
     },
+    /// A value that makes no sense.
+    #[error("{parameter} of {function} has to be {wanted}")]
+    Value {
+        /// The function.
+        function: Activation,
+        /// The parameter.
+        parameter: Parameter,
+        /// What it can be.
+        wanted: &'static str,
+    },
     /// A parameter of the function.
     #[error("backend `{row}` does not honour `{parameter}` of {function}")]
     Parameter {
@@ -70,7 +80,8 @@ pub enum Refused {
     },
 }
 
-/// Whether `contract` honours `function` with every parameter that is not neutral.
+/// Whether `contract` honours `function` with every parameter that is not neutral, and their values make
+/// sense.
 ///
 /// # Errors
 /// [`Refused`], naming the row and what it would have ignored.
@@ -80,6 +91,16 @@ pub fn check(contract: &Contract, function: ActivationFunction) -> Result<(), Re
         let names: Vec<_> = contract.activations.iter().map(|honoured| honoured.function.name()).collect();
         return Err(Refused::Activation { row: contract.name, function: kind, honours: names.join(", ") });
     };
+    if let ActivationFunction::Swigluoai { alpha, beta, limit } = function {
+        let sound = [
+            (Parameter::Alpha, alpha.is_finite(), "finite"),
+            (Parameter::Beta, beta.is_finite(), "finite"),
+            (Parameter::Limit, limit > 0.0, "above 0"),
+        ];
+        if let Some((parameter, _, wanted)) = sound.into_iter().find(|(_, is_sound, _)| !is_sound) {
+            return Err(Refused::Value { function: kind, parameter, wanted });
+        }
+    }
     match function.asks_for().into_iter().find(|parameter| !honoured.parameters.contains(parameter)) {
         None => Ok(()),
         Some(parameter) => Err(Refused::Parameter { row: contract.name, function: kind, parameter }),

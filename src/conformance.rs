@@ -14,7 +14,7 @@ pub use mutants::mutants;
 
 use std::collections::HashSet;
 
-use crate::backend::{Contract, Known};
+use crate::backend::{Contract, Delivery, Known};
 use crate::cpu::quantize::quantize_prepared;
 use crate::layout::{Extent, Layout};
 use crate::tensor::{Tokens, scale_extent};
@@ -109,15 +109,17 @@ pub fn transports(contract: &'static Contract) {
     let (one, two) = values.split_at(first * cols);
     for (transport, delivery) in contract.deliveries {
         println!("{} behind {transport}: {delivery:?}", contract.name);
-        let ranks = [tokens(one), tokens(two)];
-        match deliver(contract, format, transport, &ranks) {
-            Ok(arrived) => assert!(
+        let (all, parts) = ([tokens(&values)], [tokens(one), tokens(two)]);
+        let ranks: &[_] = if matches!(delivery, Delivery::Local) { &all } else { &parts };
+        match (delivery, deliver(contract, format, transport, ranks)) {
+            (Delivery::Refused { .. }, Err(DeliverError::Refused { .. })) => {}
+            (Delivery::Refused { .. }, Ok(_)) => panic!("{} is served by {transport}", contract.name),
+            (_, Ok(arrived)) => assert!(
                 arrived.payload == together.payload && arrived.scales == together.scales,
                 "{} is handed other bytes behind {transport}",
                 contract.name
             ),
-            Err(DeliverError::Local { .. } | DeliverError::Refused { .. }) => {}
-            Err(error) => panic!("{} behind {transport}: {error}", contract.name),
+            (_, Err(error)) => panic!("{} behind {transport}: {error}", contract.name),
         }
     }
 }

@@ -15,7 +15,7 @@ pub struct RawQuantized {
     pub layout: &'static Layout,
     /// Rows (tokens).
     pub rows: usize,
-    /// Elements of a row, what `[..].multiple` padded included.
+    /// Elements of a row, zeros up to the `multiple` of its backend included.
     pub cols: usize,
     /// The elements, row-major, each row packed.
     pub payload: Vec<u8>,

@@ -5,12 +5,12 @@ mod oracles;
 mod rows;
 mod transports;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::diagnostic::{Code, Diagnostic, suggest};
 use crate::model;
-use crate::model::words::Device;
+use crate::model::words::{Device, Word};
 use crate::read::{Named, Read};
 use crate::schema;
 use crate::source::{At, Span};
@@ -118,6 +118,12 @@ impl Checker<'_> {
     fn devices(&mut self, devices: &schema::Devices) -> Option<Vec<Device>> {
         match devices {
             schema::Devices::List(list) => Some(list.iter().map(|device| device.value).collect()),
+            schema::Devices::Group(name) if Device::ALL.iter().any(|device| device.name() == name.value) => {
+                let message = format!("`{}` is a device, and a word here names a group of them", name.value);
+                let help = format!("write `[\"{}\"]`", name.value);
+                self.error_with(Code::E0301, &name.span, message, &help);
+                None
+            }
             schema::Devices::Group(name) => self.lookup("devices group", name, |entries| &entries.devices),
         }
     }
@@ -137,20 +143,27 @@ impl Checker<'_> {
         self.kernel_names("relayout", &table.layout.entries, &table.layout.entries);
     }
 
-    /// A kernel is named by what it goes from and to, so no two pairs may read as one.
+    /// A kernel is named by what it goes from and to, so no two pairs may read as one: where `a` and
+    /// `a_b` are sources, `b_c` and `c` are not both targets.
     fn kernel_names<A, B>(&mut self, verb: &str, from: &[(At<String>, A)], to: &[(At<String>, B)]) {
-        let mut kernels: BTreeMap<String, &At<String>> = BTreeMap::new();
-        for ((from, _), (to, _)) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
-            let kernel = format!("{verb}_{}_{}", from.value, to.value);
-            if let Some(other) = kernels.get(&kernel) {
-                let message = format!("two different kernels would be called `{kernel}`");
-                self.push(
-                    Diagnostic::new(Code::E0107, from.span.clone(), message)
-                        .and(other.span.clone(), "one begins with this")
-                        .help("rename one of them, so that neither name begins with the other and `_`"),
-                );
+        let sources: BTreeMap<&str, &At<String>> =
+            from.iter().map(|(name, _)| (name.value.as_str(), name)).collect();
+        let targets: BTreeSet<&str> = to.iter().map(|(name, _)| name.value.as_str()).collect();
+        for (long, _) in from {
+            for (end, _) in long.value.match_indices('_') {
+                let (start, rest) = (&long.value[..end], &long.value[end + 1..]);
+                let Some(short) = sources.get(start) else { continue };
+                let ambiguous = |target: &&str| targets.contains(format!("{rest}_{target}").as_str());
+                if let Some(target) = targets.iter().copied().find(|target| ambiguous(target)) {
+                    let message =
+                        format!("two different kernels would be called `{verb}_{}_{target}`", long.value);
+                    self.push(
+                        Diagnostic::new(Code::E0107, long.span.clone(), message)
+                            .and(short.span.clone(), "one begins with this")
+                            .help("rename one of them, so that neither name begins with the other and `_`"),
+                    );
+                }
             }
-            kernels.insert(kernel, from);
         }
     }
 

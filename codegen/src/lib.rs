@@ -35,7 +35,9 @@ pub struct Checked {
 pub fn check(source: &Source) -> Result<Checked, Report> {
     let mut findings = Vec::new();
     let (root, errors) = toml::de::DeTable::parse_recoverable(&source.text);
-    for error in errors {
+    // The parser goes on after an error, and what it says then mostly follows from the first: one
+    // bracket that is not closed would be hundreds of findings.
+    if let Some(error) = errors.first() {
         let span = error.span().unwrap_or(0..source.text.len());
         findings.push(diagnostic::Diagnostic::new(diagnostic::Code::E0101, span, error.message()));
     }

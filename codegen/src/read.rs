@@ -138,6 +138,11 @@ impl<T> Named<T> {
         self.entries.iter().find(|(key, _)| key.value == name).map(|(_, value)| value)
     }
 
+    /// Whether each entry could be read.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.unreadable.is_empty()
+    }
+
     /// Every name that is written, unreadable entries included.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let readable = self.entries.iter().map(|(key, _)| key.value.as_str());

@@ -181,7 +181,7 @@ record! {
     struct WeightPad {
         hidden: At<usize>,
         intermediate: Intermediate,
-        fill: Option<u8>,
+        fill: Option<At<u8>>,
     }
 }
 

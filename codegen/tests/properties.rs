@@ -337,23 +337,26 @@ divides = {{ row = {MULTIPLE} }}
 [format.large]
 element = "e4m3"
 scale.block = {{ dtype = "f32", rows = {MULTIPLE}, cols = {MULTIPLE} }}
+[format.tokens]
+element = "e4m3"
+scale.block = {{ dtype = "f32", rows = 1, cols = {MULTIPLE} }}
 [backend.largest]
 kernel = "generated"
 [backend.largest.weight]
 format = "large"
 payload = "large"
-scale = {{ layout = "refuses", encoding = "as_stored", fill = 127 }}
+scale = {{ layout = "torn_far", encoding = "as_stored", fill = 127 }}
 repeat = {{ row = {MULTIPLE} }}
 rows = {{ gate_up = {{ silu = "far" }} }}
-pad = {{ hidden = {MULTIPLE}, intermediate = {{ gated = {MULTIPLE}, plain = {MULTIPLE} }}, fill = 255 }}
+pad = {{ hidden = {MULTIPLE}, intermediate = {{ gated = {MULTIPLE}, plain = {MULTIPLE} }}, fill = 126 }}
 [backend.largest.gemm1_input]
-format = ["large"]
+format = ["tokens"]
 quantize = "prepare"
 layout = {{ prepared = "torn_far", kernel = "refuses" }}
 grouping = {{ spread_ranges = {{ start_multiple = {MULTIPLE} }} }}
 multiple = {{ hidden = {MULTIPLE} }}
 [backend.largest.gemm2_input]
-format = ["large"]
+format = ["tokens"]
 layout = {{ kernel = "refuses" }}
 [backend.largest.activation_function]
 honours = {{ silu = [] }}

@@ -194,6 +194,41 @@ fn other_forms_of_the_same_findings() {
     }
 }
 
+/// What a parser says after its first error follows from it.
+#[test]
+fn one_open_bracket_is_one_finding() {
+    assert_eq!(
+        codes("schema = 1\n[layout.x]\ndigits = [\"row\", \"col\"\nscale = [\"f32\"]\npad = { row = 1 }\n"),
+        ["E0101"]
+    );
+}
+
+/// A rule that cannot be read takes no row out of its order.
+#[test]
+fn rows_of_an_unreadable_order_are_not_also_unreachable() {
+    let text = format!("{}[[oracle.mxfp4.vllm.reorder]]\nwhen = {{}}\ndrop = 1\n", Code::W0702.example());
+    assert_eq!(codes(&text), ["E0104"]);
+}
+
+#[test]
+fn weights_that_cannot_be_prepared_are_refused() {
+    let base = Code::E0406.example().replace("gated = 96", "gated = 128");
+    let nan = base.replace("e2m1", "e4m3").replace("plain = 128 }, fill = 0", "plain = 128 }, fill = 0xFF");
+    assert_eq!(codes(&nan), ["E0405"]);
+    let torn = base.replace("scale = [\"e8m0\"]", "scale = [\"e8m0\"]\ndivides = { col = 8 }");
+    assert_eq!(codes(&torn), ["E0406"; 2], "{}", report("table.toml", &torn));
+}
+
+#[test]
+fn a_device_is_no_group() {
+    let text = Code::W0702.example().replace(
+        "honours = { silu = [] }",
+        "honours = { silu = [] }\n[[backend.example.experts]]\nclass = \"x\"\nrequires = { devices = \"sm_90\" }",
+    );
+    let report = report("table.toml", &text);
+    assert!(report.to_string().contains("write `[\"sm_90\"]`"), "{report}");
+}
+
 /// Entries become Rust names, and none may become one that is there already.
 #[test]
 fn names_that_would_not_compile_are_refused() {

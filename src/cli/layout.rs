@@ -25,7 +25,8 @@ const MOST: usize = 1 << 20;
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trouble> {
     let layout = find(&arguments.layout)?;
     let logical = Extent { rows: arguments.rows, cols: arguments.cols };
-    if logical.rows.saturating_mul(logical.cols) > MOST {
+    // No columns make no row of the table free.
+    if logical.rows.max(1).saturating_mul(logical.cols.max(1)) > MOST {
         return Err(question(format!(
             "{} x {} scales are more than the {MOST} that a table is for",
             logical.rows, logical.cols

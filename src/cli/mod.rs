@@ -60,6 +60,14 @@ fn question(error: impl std::fmt::Display) -> Trouble {
     Trouble::Question(error.to_string())
 }
 
+/// [`question`], with what lies beneath `error`.
+fn question_with_cause(error: impl std::error::Error) -> Trouble {
+    match error.source() {
+        Some(cause) => question(format!("{error} ({cause})")),
+        None => question(error),
+    }
+}
+
 /// Reads the arguments and does what they say.
 pub(crate) fn run() -> ExitCode {
     let out = &mut io::stdout();

@@ -169,7 +169,7 @@ impl Report<'_> {
             return Ok(());
         }
         writeln!(out, "{}", self.layer.describe())?;
-        if let Some(stored) = &self.layer.stored {
+        if let Some(stored) = self.layer.stored.as_ref().filter(|stored| stored.agrees()) {
             writeln!(
                 out,
                 "the reference is within {:.1e} of the stored output of transformers",

@@ -154,7 +154,7 @@ impl Fixture {
         Self {
             name: format!("{tokens} tokens, {shape:?}"),
             weights: Canonical { biases, ..weights },
-            tokens: varied_tokens(tokens, shape.hidden),
+            tokens: synthetic::tokens(shape, tokens, 11),
             routing: routing.unwrap_or_else(|error| panic!("{error}")),
             activation: function(activation, contract),
         }
@@ -175,19 +175,6 @@ impl Fixture {
             activation: self.activation,
         }
     }
-}
-
-/// Tokens of which neighbouring blocks, and neighbouring rows, are powers of two apart, all of a size
-/// that matters to the result.
-fn varied_tokens(rows: usize, cols: usize) -> Vec<bf16> {
-    let shape = Shape { experts: 1, hidden: cols, intermediate: 1, top_k: 1 };
-    let mut tokens = synthetic::tokens(shape, rows, 11);
-    for (index, value) in tokens.iter_mut().enumerate() {
-        let (row, block) = (index / cols, index % cols / 32);
-        let exponent = ((5 * row + 3 * block) % 8) as f32 - 4.0;
-        *value = bf16::from_f32(value.to_f32() * exponent.exp2());
-    }
-    tokens
 }
 
 /// `activation` with gpt-oss's parameters where the row honours them, neutral ones where it does not.

@@ -96,6 +96,8 @@ fn identity_layout(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -
     producer.gemm1_input.layout = Known::Is(InputLayout { prepared: &ROW_MAJOR, kernel: layout.kernel });
     let mut mutant = ok(quantize_prepared(&producer, contract.gemm1_input.formats[0], case.tokens));
     mutant.scales.resize(input.scales.len(), 0);
+    // The faulty producer believes that this is what the row asks for.
+    mutant.layout = layout.prepared;
     if mutant.scales == input.scales {
         return None;
     }

@@ -47,14 +47,14 @@ pub fn dequantize_matrix(
     scales: &[u8],
 ) -> Result<Vec<f32>, WrongSize> {
     let Extent { rows, cols } = extent;
-    let expected = rows * format.element.bytes(cols);
+    let expected = rows.saturating_mul(format.element.bytes(cols));
     if payload.len() != expected {
         return Err(WrongSize::Payload { format: format.name, rows, cols, expected, got: payload.len() });
     }
     let Some(block) = format.block else { return Ok(decode_matrix(format, cols, payload, |_, _| 1.0)) };
     let scale_cols = cols.div_ceil(block.cols);
     let size = block.scale.bytes();
-    let expected = rows.div_ceil(block.rows) * scale_cols * size;
+    let expected = rows.div_ceil(block.rows).saturating_mul(scale_cols).saturating_mul(size);
     if scales.len() != expected {
         let got = scales.len();
         return Err(WrongSize::Scales { format: format.name, layout: "linear", rows, cols, expected, got });

@@ -41,6 +41,24 @@ pub enum LayerError {
         /// Asked for.
         runs: crate::backend::Activation,
     },
+    /// Weights that were prepared for another row.
+    #[error("the weights are prepared for backend `{prepared}`, and the layer runs on `{runs}`")]
+    Row {
+        /// Prepared for.
+        prepared: &'static str,
+        /// Asked for.
+        runs: &'static str,
+    },
+    /// Tokens with their scales in another layout than the row is handed.
+    #[error("backend `{row}` is handed scales in layout `{expected}`, not `{got}`; convert with `relayout`")]
+    Layout {
+        /// The row.
+        row: &'static str,
+        /// What it is handed.
+        expected: &'static str,
+        /// What came.
+        got: &'static str,
+    },
     /// A buffer of the weights.
     #[error("the {matrix} {buffer} of backend `{row}` take {expected}, not {got}")]
     Buffer {
@@ -138,6 +156,14 @@ fn check(
     }
     let experts = weights.logical.experts;
     let (tokens, row) = (input.rows, contract.name);
+    if weights.row != row {
+        return Err(LayerError::Row { prepared: weights.row, runs: row });
+    }
+    if let (Some(_), Known::Is(layout)) = (input.format.block, contract.gemm1_input.layout)
+        && input.layout != layout.prepared
+    {
+        return Err(LayerError::Layout { row, expected: layout.prepared.name, got: input.layout.name });
+    }
     for (what, expected, got) in
         [("tokens", tokens, routing.tokens()), ("experts", experts, routing.experts())]
     {

@@ -48,13 +48,14 @@ pub(crate) fn holds(layout: &Layout, raw: &RawQuantized) -> Result<(), WrongSize
 /// whatever `raw` itself says its layout is.
 pub(crate) fn check_size(raw: &RawQuantized, layout: &Layout) -> Result<(), WrongSize> {
     let (format, rows, cols) = (raw.format, raw.rows, raw.cols);
-    let expected = rows * format.element.bytes(cols);
+    let expected = rows.saturating_mul(format.element.bytes(cols));
     if raw.payload.len() != expected {
         return Err(WrongSize::Payload { format: format.name, rows, cols, expected, got: raw.payload.len() });
     }
     let Some(block) = format.block else { return Ok(()) };
     holds(layout, raw)?;
-    let expected = layout.physical(scale_extent(format, rows, cols)?)?.count() * block.scale.bytes();
+    let scales = layout.physical(scale_extent(format, rows, cols)?)?.count();
+    let expected = scales.saturating_mul(block.scale.bytes());
     if raw.scales.len() != expected {
         let got = raw.scales.len();
         return Err(WrongSize::Scales {

@@ -14,7 +14,8 @@ use super::routing::Routing;
 
 pub use crate::cpu::layer::LayerError;
 
-/// What a layer on backend `B` can be given as tokens.
+/// What a layer on backend `B` can be given as tokens. Nothing else than [`Quantized`] implements it: a
+/// wrapper that hands over other bytes would be a way around the types.
 // The buffer is `Self`, not a parameter, so that the compiler does not take the one buffer that most
 // rows accept for granted, and says what is wrong instead of what it expected.
 #[diagnostic::on_unimplemented(
@@ -22,10 +23,13 @@ pub use crate::cpu::layer::LayerError;
     label = "not a buffer for `{B}`",
     note = "what a transport delivers is on its way still: `prepared::<{B}>()` converts it"
 )]
-pub trait Operand<B: Backend> {
+pub trait Operand<B: Backend>: crate::__private::Sealed {
     /// The same without its types.
     fn raw(&self) -> &RawQuantized;
 }
+
+#[diagnostic::do_not_recommend]
+impl<F: Format, L: ScaleLayout> crate::__private::Sealed for Quantized<F, L> {}
 
 impl<B: Accepts<Self>, F: Format, L: ScaleLayout> Operand<B> for Quantized<F, L> {
     fn raw(&self) -> &RawQuantized {

@@ -89,7 +89,7 @@ impl Routing {
         if top_k == 0 {
             return Err(RoutingError::TopK { top_k, experts });
         }
-        let expected = tokens * top_k;
+        let expected = tokens.saturating_mul(top_k);
         for (what, got) in [("ids", ids.len()), ("weights", weights.len())] {
             if got != expected {
                 return Err(RoutingError::Size { what, rows: tokens, expected, got });
@@ -209,7 +209,7 @@ pub fn softmax_top_k(
     top_k: usize,
     method: Softmax,
 ) -> Result<Routing, RoutingError> {
-    let expected = tokens * experts;
+    let expected = tokens.saturating_mul(experts);
     if logits.len() != expected {
         return Err(RoutingError::Size { what: "logits", rows: tokens, expected, got: logits.len() });
     }
@@ -280,5 +280,7 @@ mod tests {
         let top_k = |top_k| softmax_top_k(&[0.0; 4], 1, 4, top_k, Softmax::AfterTopK).is_err();
         assert!(top_k(0) && top_k(5) && !top_k(4));
         assert!(softmax_top_k(&[0.0, f32::NAN], 1, 2, 1, Softmax::AfterTopK).is_err());
+        assert!(Routing::new(1 << 63, 2, 4, Vec::new(), Vec::new()).is_err());
+        assert!(softmax_top_k(&[], 1 << 63, 2, 1, Softmax::AfterTopK).is_err());
     }
 }

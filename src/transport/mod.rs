@@ -92,6 +92,7 @@ pub fn deliver(
         let known = contract.deliveries.iter().map(|(name, _)| *name).collect();
         return Err(DeliverError::Unknown { transport: transport.to_owned(), known });
     };
+    let cols = same_cols(format, ranks.iter().map(|rank| (rank.rows(), rank.cols())))?;
     let input = &contract.gemm1_input;
     let on_wire = |wire: &'static Layout| -> Result<RawQuantized, DeliverError> {
         let quantized =
@@ -107,7 +108,6 @@ pub fn deliver(
         Delivery::Direct { wire } => on_wire(wire),
         Delivery::Convert { wire, prepared } => Ok(relayout(&on_wire(wire)?, prepared)?),
         Delivery::QuantizeAfter => {
-            let cols = ranks.first().map_or(0, Tokens::cols);
             let rows = ranks.iter().flat_map(|rank| (0..rank.rows()).flat_map(|row| rank.row(row)));
             let values: Vec<bf16> = rows.copied().collect();
             let tokens = Tokens::new(&values, ranks.iter().map(Tokens::rows).sum(), cols)?;
@@ -119,24 +119,29 @@ pub fn deliver(
     }
 }
 
+/// The columns that the (rows, columns) of all ranks have in common; 0 without ranks.
+fn same_cols(
+    format: &FormatSpec,
+    mut ranks: impl Iterator<Item = (usize, usize)> + Clone,
+) -> Result<usize, WrongSize> {
+    let cols = ranks.clone().next().map_or(0, |(_, cols)| cols);
+    match ranks.find(|(_, other)| *other != cols) {
+        None => Ok(cols),
+        Some((rows, other)) => {
+            let bytes = |cols| format.element.bytes(cols).saturating_mul(rows);
+            let (expected, got) = (bytes(cols), bytes(other));
+            Err(WrongSize::Payload { format: format.name, rows, cols, expected, got })
+        }
+    }
+}
+
 /// Rows of several ranks, one after the other.
 fn gather(
     format: &'static FormatSpec,
     layout: &'static Layout,
     ranks: &[&RawQuantized],
 ) -> Result<RawQuantized, WrongSize> {
-    let cols = ranks.first().map_or(0, |rank| rank.cols);
-    if let Some(other) = ranks.iter().find(|rank| rank.cols != cols) {
-        let (rows, expected, got) =
-            (other.rows, format.element.bytes(cols), format.element.bytes(other.cols));
-        return Err(WrongSize::Payload {
-            format: format.name,
-            rows,
-            cols,
-            expected: rows * expected,
-            got: rows * got,
-        });
-    }
+    let cols = same_cols(format, ranks.iter().map(|rank| (rank.rows, rank.cols)))?;
     Ok(RawQuantized {
         format,
         layout,
@@ -167,4 +172,28 @@ pub fn describe(contract: &Contract) -> impl Iterator<Item = (&'static str, Stri
         };
         (*transport, words)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generated::BackendId;
+    use crate::generated::formats::MXFP8;
+    use crate::generated::layouts::LINEAR;
+
+    static DELIVERIES: &[(&str, Delivery)] =
+        &[("after", Delivery::QuantizeAfter), ("before", Delivery::Direct { wire: &LINEAR })];
+
+    /// Also where the sum is what equal ranks would have, and where padding makes them equal.
+    #[test]
+    fn ranks_of_different_hidden_sizes_are_refused() {
+        let values = [bf16::ONE; 512];
+        let mut contract = BackendId::FlashinferCutlassMxfp4Mxfp8.contract().clone();
+        contract.deliveries = DELIVERIES;
+        for (transport, cols) in [("after", [256, 384, 128]), ("before", [256, 250, 256])] {
+            let ranks = cols.map(|cols| Tokens::new(&values[..cols], 1, cols).unwrap());
+            let error = deliver(&contract, &MXFP8, transport, &ranks).unwrap_err();
+            assert!(matches!(error, DeliverError::Size(WrongSize::Payload { .. })), "{transport}: {error}");
+        }
+    }
 }

@@ -307,8 +307,8 @@ impl Source<'_> {
         }
         let x = self.typed("x", "BF16", &[Dtype::BF16])?;
         let tokens = match *x.shape() {
-            [tokens, cols] if cols == hidden => tokens,
-            _ => return Err(self.shape("x", format!("[tokens, {hidden}]"))),
+            [tokens, cols] if cols == hidden && tokens > 0 => tokens,
+            _ => return Err(self.shape("x", format!("[tokens, {hidden}] with at least one token"))),
         };
         let name = "hf_f32.topk_ids";
         let ids = self.typed(name, "I32", &[Dtype::I32])?;

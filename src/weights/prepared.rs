@@ -77,6 +77,16 @@ pub enum PrepareError {
         /// The type.
         scale: ScaleType,
     },
+    /// A size beyond any model.
+    #[error("{size} {what} are more than the {most} that a layer may have")]
+    TooLarge {
+        /// `experts`, `hidden` or `intermediate`.
+        what: &'static str,
+        /// The size.
+        size: usize,
+        /// The most.
+        most: usize,
+    },
     /// A size that a layout, order or payload refuses.
     #[error(transparent)]
     Indivisible(#[from] Indivisible),
@@ -137,6 +147,8 @@ pub struct PreparedMatrix {
 /// Prepared weights without their type.
 #[derive(Debug, Clone)]
 pub struct RawPrepared {
+    /// The row that they are prepared for.
+    pub row: &'static str,
     /// The sizes that the model says.
     pub logical: Logical,
     /// The sizes that were allocated.
@@ -218,7 +230,15 @@ pub fn prepare(
         down.bias = Some(write_biases(&plan.down, experts, &sources, bias.dtype)?);
     }
     let requantized_from = (canonical.format != weight.format).then_some(canonical.format);
-    Ok(RawPrepared { logical, physical: plan.physical, activation, requantized_from, gate_up, down })
+    Ok(RawPrepared {
+        row: contract.name,
+        logical,
+        physical: plan.physical,
+        activation,
+        requantized_from,
+        gate_up,
+        down,
+    })
 }
 
 /// One projection of every expert in the row's format, sizes checked.
@@ -249,19 +269,19 @@ impl<'a> Projection<'a> {
     fn check(&self, experts: usize) -> Result<(), WrongSize> {
         let Stack { rows, cols, payload, scales } = &*self.stack;
         let (format, rows, cols) = (self.format.name, *rows, *cols);
-        let expected = experts * self.payload_bytes();
+        let expected = experts.saturating_mul(self.payload_bytes());
         if payload.len() != expected {
             return Err(WrongSize::Payload {
                 format,
-                rows: experts * rows,
+                rows: experts.saturating_mul(rows),
                 cols,
                 expected,
                 got: payload.len(),
             });
         }
-        let expected = experts * self.scale_bytes();
+        let expected = experts.saturating_mul(self.scale_bytes());
         if scales.len() != expected {
-            let (layout, rows, got) = ("linear", experts * rows, scales.len());
+            let (layout, rows, got) = ("linear", experts.saturating_mul(rows), scales.len());
             return Err(WrongSize::Scales { format, layout, rows, cols, expected, got });
         }
         Ok(())
@@ -294,12 +314,16 @@ impl<'a> Projection<'a> {
     }
 
     fn payload_bytes(&self) -> usize {
-        self.stack.rows * self.row_bytes()
+        self.stack.rows.saturating_mul(self.row_bytes())
     }
 
     fn scale_bytes(&self) -> usize {
         self.format.block.map_or(0, |block| {
-            self.stack.rows.div_ceil(block.rows) * self.stack.cols.div_ceil(block.cols) * block.scale.bytes()
+            let scales = Extent {
+                rows: self.stack.rows.div_ceil(block.rows),
+                cols: self.stack.cols.div_ceil(block.cols),
+            };
+            scales.count().saturating_mul(block.scale.bytes())
         })
     }
 

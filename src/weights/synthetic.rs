@@ -100,13 +100,16 @@ pub fn router(shape: Shape, seed: u64) -> Router {
     }
 }
 
-/// `count` tokens, `count` × `hidden` values in [-1, 1).
+/// `count` tokens, `count` × `hidden` values in [-8, 8). Neighbouring blocks of 32, and neighbouring
+/// rows, are powers of two apart, so that a misplaced scale shows.
 pub fn tokens(shape: Shape, count: usize, seed: u64) -> Vec<bf16> {
     let seed = stream(seed, 8);
-    (0..count * shape.hidden)
-        .into_par_iter()
-        .map(|counter| bf16::from_f32(symmetric(seed, counter)))
-        .collect()
+    let value = |index: usize| {
+        let (row, block) = (index / shape.hidden, index % shape.hidden / 32);
+        let exponent = ((5 * row + 3 * block) % 8) as f32 - 4.0;
+        bf16::from_f32(symmetric(seed, index) * exponent.exp2())
+    };
+    (0..count * shape.hidden).into_par_iter().map(value).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod weight;
 
 use super::{Checker, facts};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::model::words::{Activation, KernelKind, Parameter, Word};
+use crate::model::words::{Activation, KernelKind, Parameter, ScaleType, Word};
 use crate::model::{
     Backend, Experts, Fit, GlobalScale, Grouping, Input, Kernel, Known, Requires, Scales, Vllm,
 };
@@ -196,9 +196,18 @@ fn obstacle(row: &Backend) -> Option<String> {
         (row.gemm2.is_none(), "what GEMM2 reads (`gemm2_input`)"),
     ];
     let inputs = [Some(&row.gemm1), row.gemm2.as_ref()].into_iter().flatten();
-    let mut formats = inputs.flat_map(|input| &input.formats).chain([&weight.format]);
+    let tokens: Vec<_> = inputs.flat_map(|input| &input.formats).collect();
+    let two_levels = tokens.iter().chain([&&weight.format]).any(|format| format.global.is_some());
+    // Second-level scales are in the way already.
+    let one_level = tokens.iter().filter(|format| format.global.is_none());
+    let mut blocks = one_level.filter_map(|format| format.block);
     let missing = [
-        (formats.any(|format| format.global.is_some()), "second-level scales"),
+        (two_levels, "second-level scales"),
+        (blocks.clone().any(|block| block.rows != 1), "blocks of several tokens"),
+        (
+            blocks.any(|block| !matches!(block.scale, ScaleType::E8m0 | ScaleType::F32)),
+            "a rule that chooses scales of the tokens' type",
+        ),
         (row.gemm1.prepared_dtype.is_some(), "prepared scales of another type than the kernel's"),
         (weight.bias.is_some_and(|bias| bias.order.is_some()), "biases in an order of their own"),
     ];

@@ -96,9 +96,9 @@ catalog! {
     E0404, "generated from prose",
         "`{ vendor = … }` is prose for people. Where only the vendor's library knows, the row is external; only what GEMM2 reads, which never leaves the kernel, may stay the vendor's.";
     E0405, "padding that is NaN",
-        "Padding of scales multiplies zeros, and zero times NaN is NaN: it would spread over real rows.";
+        "Padding of elements and scales multiplies zeros, and zero times NaN is NaN: it would spread over real values.";
     E0406, "padding too small",
-        "The sizes that weights are padded to have to be multiples of what their order, payload and blocks divide.";
+        "The sizes that weights are padded to have to be multiples of what their order, payload, scale layout and blocks divide.";
     E0501, "unreachable payload",
         "The first payload of a transport that matches wins, so a second one of the same format is never used.";
     E0502, "a wire layout that cannot travel",

@@ -12,7 +12,7 @@ use scalewright::weights::canonical::Canonical;
 use scalewright::weights::gpt_oss::{self, Checkpoint, Router, Sample};
 use scalewright::weights::synthetic::{self, Shape};
 
-use crate::cli::{Trouble, question};
+use crate::cli::{Trouble, question, question_with_cause};
 
 /// A gpt-oss layer of a small real model with its activations and what transformers makes of them;
 /// `tests/golden/ATTRIBUTION.md` says whose.
@@ -60,7 +60,7 @@ impl Layer {
         tokens: Option<usize>,
         activation: ActivationFunction,
     ) -> Result<Self, Trouble> {
-        let checkpoint = gpt_oss::load(file, &MXFP4, layer).map_err(question)?;
+        let checkpoint = gpt_oss::load(file, &MXFP4, layer).map_err(question_with_cause)?;
         Self::from_checkpoint(file.display().to_string(), checkpoint, tokens, activation)
     }
 
@@ -80,6 +80,8 @@ impl Layer {
                     intermediate: weights.intermediate,
                     top_k: TOP_K.min(weights.experts),
                 };
+                let made_up = if router.is_some() { "made-up tokens" } else { "made-up router and tokens" };
+                let name = format!("{name}, {made_up}");
                 let router = router.unwrap_or_else(|| synthetic::router(shape, SEED));
                 Self::routed(name, shape, weights, &router, tokens.unwrap_or(16), activation)
             }
@@ -171,6 +173,8 @@ fn compare(
     let differences = output.iter().zip(stored).map(|(got, want)| (got - f64::from(*want)).abs());
     let largest =
         stored[..output.len()].iter().fold(0.0f64, |largest, value| largest.max(f64::from(value.abs())));
-    let error = differences.fold(0.0f64, f64::max) / if largest == 0.0 { 1.0 } else { largest };
-    Ok(Stored { error })
+    // Not `max`, which would lose a NaN.
+    let largest_of = |most: f64, next: f64| if next <= most || most.is_nan() { most } else { next };
+    let difference = differences.fold(0.0, largest_of);
+    Ok(Stored { error: difference / if largest == 0.0 { 1.0 } else { largest } })
 }

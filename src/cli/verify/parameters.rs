@@ -13,12 +13,17 @@ use crate::cli::{Trouble, question};
 /// neither speaks of it.
 pub(super) fn swiglu_limit(weights: &Path) -> Result<Option<f32>, Trouble> {
     let folder = weights.parent().unwrap_or(Path::new(""));
-    if let Some(config) = read(folder.join("config.json"))?
-        && let Some(limit) = config["swiglu_limit"].as_f64()
+    let config = folder.join("config.json");
+    if let Some(Value::Object(entries)) = read(config.clone())?
+        && let Some(limit) = entries.get("swiglu_limit").filter(|limit| !limit.is_null())
     {
-        return Ok(Some(limit as f32));
+        let number = limit.as_f64().map(|limit| limit as f32).filter(|limit| *limit > 0.0);
+        let not_one =
+            || question(format!("{}: swiglu_limit is {limit}, not a number above 0", config.display()));
+        return number.map(Some).ok_or_else(not_one);
     }
-    let Some(manifest) = read(folder.join("../manifest.json"))? else { return Ok(None) };
+    // Other people's manifests are of other forms, or not JSON at all.
+    let Ok(Some(manifest)) = read(folder.join("../manifest.json")) else { return Ok(None) };
     let name = weights.file_name().and_then(|name| name.to_str());
     let is_layer = |entry: &&Value| entry["file"].as_str().and_then(|file| file.rsplit('/').next()) == name;
     let entry = manifest["files"].as_array().and_then(|files| files.iter().find(is_layer));

@@ -141,10 +141,15 @@ fn a_misread_layout_shows() {
     let input = tokens(&contract, &values, 8);
     let again = forward(&contract, SILU, &weights, &input, &routing).unwrap();
     assert_eq!(again[..7 * 96], right);
-    assert_ne!(forward(&misread, SILU, &weights, &input, &routing).unwrap(), again);
+    // A buffer that says what it is, is refused; one that says what is expected of it is misread.
+    let error = forward(&misread, SILU, &weights, &input, &routing).unwrap_err();
+    assert!(matches!(error, LayerError::Layout { expected: "columns", got: "linear", .. }));
+    let mislabelled = RawQuantized { layout: &COLUMNS, ..input.clone() };
+    assert_ne!(forward(&misread, SILU, &weights, &mislabelled, &routing).unwrap(), again);
 
     misread.gemm1_input.layout = Known::Is(InputLayout { prepared: &SWIZZLED, kernel: &SWIZZLED });
-    let error = forward(&misread, SILU, &weights, &input, &routing).unwrap_err();
+    let mislabelled = RawQuantized { layout: &SWIZZLED, ..input };
+    let error = forward(&misread, SILU, &weights, &mislabelled, &routing).unwrap_err();
     assert!(matches!(error, LayerError::Size(WrongSize::Scales { expected: 512, got: 32, .. })));
 }
 

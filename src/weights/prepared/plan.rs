@@ -64,6 +64,9 @@ pub(crate) struct ScalePlan {
     pub(crate) rows_per_scale: usize,
 }
 
+/// Beyond any model, and small enough that no product of sizes overflows.
+const MOST: usize = 1 << 20;
+
 /// Plans the weights of a layer of `logical` size for `contract` under `activation`.
 pub(crate) fn plan(
     contract: &Contract,
@@ -74,6 +77,11 @@ pub(crate) fn plan(
     let weight = &contract.weight;
     let row = contract.name;
     let gate_up = weight.gate_up_order(activation).ok_or(PrepareError::Activation { row, activation })?;
+    let sizes =
+        [("experts", logical.experts), ("hidden", logical.hidden), ("intermediate", logical.intermediate)];
+    if let Some((what, size)) = sizes.into_iter().find(|(_, size)| *size > MOST) {
+        return Err(PrepareError::TooLarge { what, size, most: MOST });
+    }
     let pad = |size: usize, multiple: usize| size.next_multiple_of(multiple.max(1));
     let physical = Physical {
         hidden: pad(logical.hidden, weight.pad.map_or(1, |pad| pad.hidden)),
@@ -124,6 +132,9 @@ impl MatrixPlan {
 
     /// Refuses an order that puts rows with different scales into one stored row of scales.
     fn keeps_blocks_whole(&self, row: &'static str, scale: &ScalePlan) -> Result<(), PrepareError> {
+        if scale.rows_per_scale == 1 {
+            return Ok(());
+        }
         let block = |position: usize| {
             let (half, row) = self.source(position);
             (half, row / scale.block.rows)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::global;
 use crate::check::Checker;
 use crate::diagnostic::{Code, Diagnostic};
-use crate::model::words::{Activation, Parameter, ScaleType, Word};
+use crate::model::words::{Activation, ElementType, Parameter, ScaleType, Word};
 use crate::model::{Bias, Fit, Format, Known, Multiples, Order, Weight, WeightPad, WeightScale};
 use crate::schema::{self, Name, VendorOr};
 use crate::source::{At, Span};
@@ -32,11 +32,14 @@ impl Checker<'_> {
         }
         let format = format?;
         let scale = self.weight_scale(weight, &format);
+        if let Some(fill) = weight.pad.as_ref().and_then(|pad| pad.value.fill.as_ref()) {
+            self.elements_are_finite(fill, format.element, &weight.format);
+        }
         let pad = weight.pad.as_ref().map(|pad| WeightPad {
             hidden: pad.value.hidden.value,
             gated: pad.value.intermediate.gated.value,
             plain: pad.value.intermediate.plain.value,
-            fill: pad.value.fill.unwrap_or(0),
+            fill: pad.value.fill.as_ref().map_or(0, |fill| fill.value),
         });
         let weight_model = Weight {
             format,
@@ -162,6 +165,24 @@ impl Checker<'_> {
         }))
     }
 
+    /// Padding of weights multiplies the zeros that tokens are padded with, and 0 · NaN is NaN.
+    fn elements_are_finite(&mut self, fill: &At<u8>, element: ElementType, format: &Name) {
+        let nan = match element {
+            ElementType::E2m1 => false,
+            ElementType::E4m3 => fill.value & 0x7F == 0x7F,
+            ElementType::F16 => fill.value & 0x7C == 0x7C,
+            ElementType::Bf16 | ElementType::F32 => fill.value == 0xFF,
+        };
+        if nan {
+            let message = format!("padding of 0x{:02X} is NaN in `{}`", fill.value, element.name());
+            self.push(
+                Diagnostic::new(Code::E0405, fill.span.clone(), message)
+                    .and(format.span.clone(), format!("has `{}` elements", element.name()))
+                    .help("0 is finite in every element type"),
+            );
+        }
+    }
+
     /// Scale padding multiplies zeros, and 0 · NaN is NaN.
     fn fill_is_finite(&mut self, fill: &At<u8>, scale: ScaleType, format: &Name) {
         let nan = match scale {
@@ -212,6 +233,17 @@ impl Checker<'_> {
         {
             let what = format!("the payload `{}`", payload.name);
             self.matrices(multiples, written, &what, &weight.payload.span);
+        }
+        if let (Some(block), Some(scale)) = (model.format.block, &model.scale)
+            && let Known::Is(layout) = &scale.layout
+            && let Fit::Divide(Multiples { row, col }) = layout.fit
+            && let Some(place) = &weight.scale
+        {
+            let what = format!("the layout `{}` of scales", layout.name);
+            let rows_per_scale = (block.rows / scale.repeat_rows).max(1);
+            let multiples =
+                Multiples { row: row.saturating_mul(rows_per_scale), col: col.saturating_mul(block.cols) };
+            self.matrices(multiples, written, &what, &place.value.layout.span);
         }
     }
 
