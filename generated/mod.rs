@@ -72,19 +72,12 @@ impl ::std::str::FromStr for BackendId {
     type Err = ::scalewright::UnknownWord;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
-        match word {
-            "deepgemm_fp8_block_sm90" => Ok(Self::DeepgemmFp8BlockSm90),
-            "flashinfer_cutlass_mxfp4_mxfp8" => Ok(Self::FlashinferCutlassMxfp4Mxfp8),
-            "flashinfer_trtllm_mxfp4_mxfp8" => Ok(Self::FlashinferTrtllmMxfp4Mxfp8),
-            _ => {
-                Err(::scalewright::UnknownWord {
-                    word: word.to_owned(),
-                    known: vec![
-                        "deepgemm_fp8_block_sm90", "flashinfer_cutlass_mxfp4_mxfp8",
-                        "flashinfer_trtllm_mxfp4_mxfp8"
-                    ],
-                })
-            }
-        }
+        let known = Self::ALL.iter().map(|row| row.name());
+        let found = Self::ALL.iter().copied().find(|row| row.name() == word);
+        found
+            .ok_or_else(|| ::scalewright::UnknownWord {
+                word: word.to_owned(),
+                known: known.collect(),
+            })
     }
 }

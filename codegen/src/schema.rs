@@ -36,7 +36,7 @@ record! {
         scale: At<Vec<At<ScaleType>>>,
         pad: Option<At<RowCol>>,
         divides: Option<At<RowCol>>,
-        aliases: Option<Vec<String>>,
+        aliases: Option<Vec<At<String>>>,
     }
 }
 

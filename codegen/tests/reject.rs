@@ -280,3 +280,22 @@ fn parts_of_a_row_are_looked_at_apart() {
     let codes: Vec<_> = report.findings().iter().map(|finding| finding.code).collect();
     assert_eq!(codes, [Code::E0105, Code::E0304, Code::E0301, Code::E0105], "{report}");
 }
+
+/// Rows and layouts that would work in part, or not for long.
+#[test]
+fn half_truths_are_refused() {
+    let of = |text: String| {
+        let report = check(&Source::new("table.toml", text)).expect_err("it is wrong");
+        report.findings().iter().map(|finding| finding.code).collect::<Vec<_>>()
+    };
+    let row = Code::W0702.example();
+    let torn = row.replace("grouping = \"tokens\"", "grouping = \"tokens\"\nmultiple = { hidden = 100 }");
+    assert!(of(torn).contains(&Code::E0406));
+    let repeated = row.replace("payload = ", "repeat = { row = 7 }\npayload = ");
+    assert!(of(repeated).contains(&Code::E0406));
+    let aliased = Code::E0502.example().replace(
+        "digits = [\"row\", \"col\"]",
+        "digits = [\"row\", \"col\"]\naliases = [\"swizzled_128x4\"]",
+    );
+    assert!(of(aliased).contains(&Code::E0107));
+}

@@ -58,7 +58,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trou
 }
 
 fn find(name: &str) -> Result<&'static Layout, Trouble> {
-    let found = LAYOUTS.iter().find(|layout| layout.name == name || layout.aliases.contains(&name));
+    let by_name = LAYOUTS.iter().find(|layout| layout.name == name);
+    let found = by_name.or_else(|| LAYOUTS.iter().find(|layout| layout.aliases.contains(&name)));
     found.copied().ok_or_else(|| {
         let known: Vec<_> = LAYOUTS.iter().map(|layout| layout.name).collect();
         question(format!("there is no layout `{name}`; the table has {}", known.join(", ")))

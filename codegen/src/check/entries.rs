@@ -56,13 +56,15 @@ impl Checker<'_> {
         let (number, fit) = (number?, fit?);
         self.multiples(&number, fit, &layout.digits, layout.pad.as_ref().or(layout.divides.as_ref()));
         let scales = layout.scale.value.iter().map(|scale| scale.value).collect();
+        let layout_aliases = layout.aliases.as_deref().unwrap_or_default();
         let layout = Layout {
             name: name.value.clone(),
             number,
             fit,
             scales,
-            aliases: layout.aliases.clone().unwrap_or_default(),
+            aliases: layout.aliases.iter().flatten().map(|alias| alias.value.clone()).collect(),
         };
+        self.aliases(name, layout_aliases, table);
         let same = |other: &&Arc<Layout>| other.number == layout.number && other.fit == layout.fit;
         if let Some(other) = self.entries.layouts.values().find(same).cloned() {
             let other_span = table
@@ -83,6 +85,26 @@ impl Checker<'_> {
             return None;
         }
         Some(layout)
+    }
+
+    /// No alias is another layout's name or alias. Of two layouts that share one, the later is blamed.
+    fn aliases(&mut self, name: &At<String>, aliases: &[At<String>], table: &schema::Table) {
+        let others = table.layout.entries.iter().filter(|(other, _)| other.value != name.value);
+        let taken = others.flat_map(|(other, layout)| {
+            let earlier = layout.aliases.iter().flatten().filter(|_| other.value < name.value);
+            earlier.chain([other])
+        });
+        let taken: Vec<_> = taken.collect();
+        for alias in aliases {
+            if let Some(other) = taken.iter().find(|other| other.value == alias.value) {
+                let message = format!("`{}` would name two layouts", alias.value);
+                self.push(
+                    Diagnostic::new(Code::E0107, alias.span.clone(), message)
+                        .and(other.span.clone(), "the other")
+                        .help("a layout is found by its aliases too, so keep each where it belongs"),
+                );
+            }
+        }
     }
 
     fn check_payload(&mut self, name: &At<String>, payload: &schema::Payload) -> Option<Payload> {

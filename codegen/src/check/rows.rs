@@ -210,6 +210,7 @@ fn obstacle(row: &Backend) -> Option<String> {
         ),
         (row.gemm1.prepared_dtype.is_some(), "prepared scales of another type than the kernel's"),
         (weight.bias.is_some_and(|bias| bias.order.is_some()), "biases in an order of their own"),
+        (weight.scale.as_ref().is_some_and(|scale| scale.fill != 0), "padding of scales other than 0"),
     ];
     let said = |list: &[(bool, &str)]| {
         let said = list.iter().filter(|(is_so, _)| *is_so).map(|(_, what)| *what);

@@ -43,6 +43,20 @@ impl Checker<'_> {
         {
             self.scales_of_nothing(&dtype.span, "block", &formats[0].0, formats[0].1);
         }
+        if let (Some(multiple), Some(block)) = (&input.multiple, formats[0].0.block)
+            && !multiple.hidden.value.is_multiple_of(block.cols)
+        {
+            let padded = multiple.hidden.value;
+            let message = format!("K padded to multiples of {padded} ends inside a block of {}", block.cols);
+            self.push(
+                Diagnostic::new(Code::E0406, multiple.hidden.span.clone(), message)
+                    .and(formats[0].1.span.clone(), format!("has blocks of {}", block.cols))
+                    .help(format!(
+                        "pad to a multiple of {}, or leave `multiple` out: blocks are always whole",
+                        block.cols
+                    )),
+            );
+        }
         let layout = match &input.layout {
             None => None,
             Some(At { value: VendorOr::Vendor(why), .. }) => Some(Known::Vendor(why.clone())),

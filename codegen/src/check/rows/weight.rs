@@ -153,6 +153,19 @@ impl Checker<'_> {
                 Known::Is(layout)
             }
         };
+        if let Some(repeat) = &weight.repeat {
+            let source =
+                weight.requantize_from.as_ref().and_then(|name| self.entries.formats.get(&name.value));
+            let rows = source.and_then(|format| format.block).map_or(block.rows, |block| block.rows);
+            if !rows.is_multiple_of(repeat.row.value) {
+                let message =
+                    format!("scales are repeated over {} rows, and a block has {rows}", repeat.row.value);
+                self.push(
+                    Diagnostic::new(Code::E0406, repeat.row.span.clone(), message)
+                        .help("repeat over what divides the rows of a block of the checkpoint's format"),
+                );
+            }
+        }
         Some(Some(WeightScale {
             layout,
             encoding: match &scale.value.encoding.value {

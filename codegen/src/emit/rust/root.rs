@@ -62,10 +62,9 @@ pub fn root(table: &Table, kernels: &[Kernel], door: Door) -> Module {
             type Err = ::scalewright::UnknownWord;
 
             fn from_str(word: &str) -> Result<Self, Self::Err> {
-                match word {
-                    #(#names => Ok(Self::#types),)*
-                    _ => Err(::scalewright::UnknownWord { word: word.to_owned(), known: vec![#(#names),*] }),
-                }
+                let known = Self::ALL.iter().map(|row| row.name());
+                let found = Self::ALL.iter().copied().find(|row| row.name() == word);
+                found.ok_or_else(|| ::scalewright::UnknownWord { word: word.to_owned(), known: known.collect() })
             }
         }
     };
