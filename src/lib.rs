@@ -5,19 +5,38 @@
 //! a row of `backends.toml`; everything in [`generated`] follows from the table, and this crate's
 //! engine, quantisers and oracle do what a row says.
 //!
+//! The whole way of a layer, on the CPU:
+//!
 //! ```
 //! use scalewright::cpu::quantize::quantize_input;
 //! use scalewright::generated::backends::FlashinferCutlassMxfp4Mxfp8 as Cutlass;
-//! use scalewright::generated::formats::Mxfp8;
+//! use scalewright::generated::backends::flashinfer_cutlass_mxfp4_mxfp8::Activation;
+//! use scalewright::generated::formats::{MXFP4, Mxfp8};
+//! use scalewright::moe::{layer::Layer, routing::Routing};
 //! use scalewright::tensor::{Quantized, Tokens};
+//! use scalewright::weights::{prepared::Prepared, synthetic};
 //!
+//! // Weights as loaded; `weights::gpt_oss` reads a checkpoint.
+//! let shape = synthetic::Shape { experts: 4, hidden: 256, intermediate: 96, top_k: 1 };
+//! let canonical = synthetic::weights(shape, 1, &MXFP4)?;
+//!
+//! // What the caller decides, and no more; then the weights as this row's kernel reads them.
+//! let config = Cutlass::config(Activation::Swigluoai { alpha: 1.702, beta: 1.0, limit: 7.0 });
+//! let layer = Layer::new(config, Prepared::new(&config, &canonical)?)?;
+//!
+//! // The scales are where this row reads them: no flag says so, the row does.
 //! let tokens = vec![1.0f32; 5 * 256];
-//! let tokens = Tokens::new(&tokens, 5, 256)?;
-//! // The scales are where this row's kernel reads them: no flag says so, the row does.
-//! let input: Quantized<Mxfp8, _> = quantize_input::<Cutlass, Mxfp8, _>(tokens)?;
+//! let input: Quantized<Mxfp8, _> = quantize_input::<Cutlass, _, _>(Tokens::new(&tokens, 5, 256)?)?;
 //! assert_eq!(input.scales().len(), 1024); // 5 x 8 scales, padded to 128 x 8
+//!
+//! let routing = Routing::new(5, 1, 4, vec![0, 1, 2, 3, 0], vec![1.0; 5])?;
+//! assert_eq!(layer.forward(&input, &routing)?.len(), 5 * 256);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! An engine that knows its row at run time only takes the same way with values: the contract of a
+//! [`generated::BackendId`] or of an [`oracle::Selection`], then [`weights::prepared::prepare`],
+//! [`cpu::quantize::quantize_prepared`] and [`cpu::layer::forward`], which check what the types would.
 //!
 //! What of it is a type and what a value: markers ([`layout::ScaleLayout`], [`format::Format`],
 //! [`backend::Backend`]) check at the boundary and at once become values ([`backend::Contract`]); no
