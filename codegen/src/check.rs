@@ -75,17 +75,16 @@ struct Entries {
 }
 
 impl Checker<'_> {
-    fn error(&mut self, code: Code, span: &Span, message: impl Into<String>) -> &mut Diagnostic {
-        self.push(Diagnostic::new(code, span.clone(), message))
+    fn error(&mut self, code: Code, span: &Span, message: impl Into<String>) {
+        self.push(Diagnostic::new(code, span.clone(), message));
     }
 
     fn error_with(&mut self, code: Code, span: &Span, message: String, help: &str) {
         self.push(Diagnostic::new(code, span.clone(), message).help(help));
     }
 
-    fn push(&mut self, finding: Diagnostic) -> &mut Diagnostic {
+    fn push(&mut self, finding: Diagnostic) {
         self.findings.push(finding);
-        self.findings.last_mut().expect("one was pushed")
     }
 
     /// The entry called `name`, or the finding that there is none.

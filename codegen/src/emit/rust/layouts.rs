@@ -194,12 +194,10 @@ fn radix(digit: &Digit) -> TokenStream {
     if digit.divisor == 1 { extent } else { quote!((#extent / #divisor)) }
 }
 
+/// The physical size along `axis`: `physical.rows` or `physical.cols`.
 fn axis_extent(axis: Axis) -> TokenStream {
-    match axis {
-        Axis::Row => quote!(physical.rows),
-        Axis::Col => quote!(physical.cols),
-        Axis::Half => unreachable!("a layout has no halves: checked"),
-    }
+    let field = format_ident!("{}s", axis.name());
+    quote!(physical.#field)
 }
 
 fn term(digit: &Digit) -> TokenStream {
