@@ -9,10 +9,18 @@ pub static KERNELS: &[(&str, &str)] = &[
         "quantize_fp8_1x128_mn_major_f32",
         include_str!("cuda/quantize_fp8_1x128_mn_major_f32.cu"),
     ),
+    (
+        "quantize_fp8_1x128_ue8m0_packed_ue8m0",
+        include_str!("cuda/quantize_fp8_1x128_ue8m0_packed_ue8m0.cu"),
+    ),
     ("quantize_mxfp8_linear", include_str!("cuda/quantize_mxfp8_linear.cu")),
     (
         "quantize_mxfp8_swizzled_128x4",
         include_str!("cuda/quantize_mxfp8_swizzled_128x4.cu"),
+    ),
+    (
+        "relayout_linear_marlin_mxfp4_a16",
+        include_str!("cuda/relayout_linear_marlin_mxfp4_a16.cu"),
     ),
     (
         "relayout_linear_mn_major_f32",
@@ -21,5 +29,13 @@ pub static KERNELS: &[(&str, &str)] = &[
     (
         "relayout_linear_swizzled_128x4",
         include_str!("cuda/relayout_linear_swizzled_128x4.cu"),
+    ),
+    (
+        "relayout_linear_triton_blackwell",
+        include_str!("cuda/relayout_linear_triton_blackwell.cu"),
+    ),
+    (
+        "relayout_linear_triton_hopper_8warps",
+        include_str!("cuda/relayout_linear_triton_hopper_8warps.cu"),
     ),
 ];

@@ -2,7 +2,9 @@
 
 //! Number formats.
 
-use ::scalewright::format::{BlockScale, ElementType, Format, FormatSpec, ScaleType};
+use ::scalewright::format::{
+    BlockScale, ElementType, Format, FormatSpec, Reach, ScaleType,
+};
 
 /// `[format.bf16]`
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +21,44 @@ impl Format for Bf16 {
 pub static BF16: FormatSpec = FormatSpec {
     name: "bf16",
     element: ElementType::Bf16,
+    block: None,
+    global: None,
+};
+
+/// `[format.f16]`
+#[derive(Debug, Clone, Copy)]
+pub enum F16 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for F16 {}
+
+impl Format for F16 {
+    const SPEC: &'static FormatSpec = &F16;
+}
+
+/// [`F16`] as a value.
+pub static F16: FormatSpec = FormatSpec {
+    name: "f16",
+    element: ElementType::F16,
+    block: None,
+    global: None,
+};
+
+/// `[format.f32]`
+#[derive(Debug, Clone, Copy)]
+pub enum F32 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for F32 {}
+
+impl Format for F32 {
+    const SPEC: &'static FormatSpec = &F32;
+}
+
+/// [`F32`] as a value.
+pub static F32: FormatSpec = FormatSpec {
+    name: "f32",
+    element: ElementType::F32,
     block: None,
     global: None,
 };
@@ -40,8 +80,33 @@ pub static FP8_128X128: FormatSpec = FormatSpec {
     element: ElementType::E4m3,
     block: Some(BlockScale {
         scale: ScaleType::F32,
-        rows: 128,
-        cols: 128,
+        rows: Reach::Of(128),
+        cols: Reach::Of(128),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.fp8_128x128_ue8m0]`
+#[derive(Debug, Clone, Copy)]
+pub enum Fp8_128x128Ue8m0 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Fp8_128x128Ue8m0 {}
+
+impl Format for Fp8_128x128Ue8m0 {
+    const SPEC: &'static FormatSpec = &FP8_128X128_UE8M0;
+}
+
+/// [`Fp8_128x128Ue8m0`] as a value.
+pub static FP8_128X128_UE8M0: FormatSpec = FormatSpec {
+    name: "fp8_128x128_ue8m0",
+    element: ElementType::E4m3,
+    block: Some(BlockScale {
+        scale: ScaleType::E8m0,
+        rows: Reach::Of(128),
+        cols: Reach::Of(128),
+        zero_point: None,
     }),
     global: None,
 };
@@ -63,8 +128,177 @@ pub static FP8_1X128: FormatSpec = FormatSpec {
     element: ElementType::E4m3,
     block: Some(BlockScale {
         scale: ScaleType::F32,
-        rows: 1,
-        cols: 128,
+        rows: Reach::Of(1),
+        cols: Reach::Of(128),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.fp8_1x128_ue8m0]`
+#[derive(Debug, Clone, Copy)]
+pub enum Fp8_1x128Ue8m0 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Fp8_1x128Ue8m0 {}
+
+impl Format for Fp8_1x128Ue8m0 {
+    const SPEC: &'static FormatSpec = &FP8_1X128_UE8M0;
+}
+
+/// [`Fp8_1x128Ue8m0`] as a value.
+pub static FP8_1X128_UE8M0: FormatSpec = FormatSpec {
+    name: "fp8_1x128_ue8m0",
+    element: ElementType::E4m3,
+    block: Some(BlockScale {
+        scale: ScaleType::E8m0,
+        rows: Reach::Of(1),
+        cols: Reach::Of(128),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.fp8_row]`
+#[derive(Debug, Clone, Copy)]
+pub enum Fp8Row {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Fp8Row {}
+
+impl Format for Fp8Row {
+    const SPEC: &'static FormatSpec = &FP8_ROW;
+}
+
+/// [`Fp8Row`] as a value.
+pub static FP8_ROW: FormatSpec = FormatSpec {
+    name: "fp8_row",
+    element: ElementType::E4m3,
+    block: Some(BlockScale {
+        scale: ScaleType::F32,
+        rows: Reach::Of(1),
+        cols: Reach::Whole,
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.fp8_tensor]`
+#[derive(Debug, Clone, Copy)]
+pub enum Fp8Tensor {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Fp8Tensor {}
+
+impl Format for Fp8Tensor {
+    const SPEC: &'static FormatSpec = &FP8_TENSOR;
+}
+
+/// [`Fp8Tensor`] as a value.
+pub static FP8_TENSOR: FormatSpec = FormatSpec {
+    name: "fp8_tensor",
+    element: ElementType::E4m3,
+    block: Some(BlockScale {
+        scale: ScaleType::F32,
+        rows: Reach::Whole,
+        cols: Reach::Whole,
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.int4_g128]`
+#[derive(Debug, Clone, Copy)]
+pub enum Int4G128 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Int4G128 {}
+
+impl Format for Int4G128 {
+    const SPEC: &'static FormatSpec = &INT4_G128;
+}
+
+/// [`Int4G128`] as a value.
+pub static INT4_G128: FormatSpec = FormatSpec {
+    name: "int4_g128",
+    element: ElementType::Int4,
+    block: Some(BlockScale {
+        scale: ScaleType::Bf16,
+        rows: Reach::Of(1),
+        cols: Reach::Of(128),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.int8_1x128]`
+#[derive(Debug, Clone, Copy)]
+pub enum Int8_1x128 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Int8_1x128 {}
+
+impl Format for Int8_1x128 {
+    const SPEC: &'static FormatSpec = &INT8_1X128;
+}
+
+/// [`Int8_1x128`] as a value.
+pub static INT8_1X128: FormatSpec = FormatSpec {
+    name: "int8_1x128",
+    element: ElementType::Int8,
+    block: Some(BlockScale {
+        scale: ScaleType::F32,
+        rows: Reach::Of(1),
+        cols: Reach::Of(128),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.int8_row]`
+#[derive(Debug, Clone, Copy)]
+pub enum Int8Row {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Int8Row {}
+
+impl Format for Int8Row {
+    const SPEC: &'static FormatSpec = &INT8_ROW;
+}
+
+/// [`Int8Row`] as a value.
+pub static INT8_ROW: FormatSpec = FormatSpec {
+    name: "int8_row",
+    element: ElementType::Int8,
+    block: Some(BlockScale {
+        scale: ScaleType::F32,
+        rows: Reach::Of(1),
+        cols: Reach::Whole,
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.int8_tensor]`
+#[derive(Debug, Clone, Copy)]
+pub enum Int8Tensor {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Int8Tensor {}
+
+impl Format for Int8Tensor {
+    const SPEC: &'static FormatSpec = &INT8_TENSOR;
+}
+
+/// [`Int8Tensor`] as a value.
+pub static INT8_TENSOR: FormatSpec = FormatSpec {
+    name: "int8_tensor",
+    element: ElementType::Int8,
+    block: Some(BlockScale {
+        scale: ScaleType::F32,
+        rows: Reach::Whole,
+        cols: Reach::Whole,
+        zero_point: None,
     }),
     global: None,
 };
@@ -86,8 +320,57 @@ pub static MXFP4: FormatSpec = FormatSpec {
     element: ElementType::E2m1,
     block: Some(BlockScale {
         scale: ScaleType::E8m0,
-        rows: 1,
-        cols: 32,
+        rows: Reach::Of(1),
+        cols: Reach::Of(32),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.mxfp6_e2m3]`
+#[derive(Debug, Clone, Copy)]
+pub enum Mxfp6E2m3 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Mxfp6E2m3 {}
+
+impl Format for Mxfp6E2m3 {
+    const SPEC: &'static FormatSpec = &MXFP6_E2M3;
+}
+
+/// [`Mxfp6E2m3`] as a value.
+pub static MXFP6_E2M3: FormatSpec = FormatSpec {
+    name: "mxfp6_e2m3",
+    element: ElementType::E2m3,
+    block: Some(BlockScale {
+        scale: ScaleType::E8m0,
+        rows: Reach::Of(1),
+        cols: Reach::Of(32),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.mxfp6_e3m2]`
+#[derive(Debug, Clone, Copy)]
+pub enum Mxfp6E3m2 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Mxfp6E3m2 {}
+
+impl Format for Mxfp6E3m2 {
+    const SPEC: &'static FormatSpec = &MXFP6_E3M2;
+}
+
+/// [`Mxfp6E3m2`] as a value.
+pub static MXFP6_E3M2: FormatSpec = FormatSpec {
+    name: "mxfp6_e3m2",
+    element: ElementType::E3m2,
+    block: Some(BlockScale {
+        scale: ScaleType::E8m0,
+        rows: Reach::Of(1),
+        cols: Reach::Of(32),
+        zero_point: None,
     }),
     global: None,
 };
@@ -109,11 +392,105 @@ pub static MXFP8: FormatSpec = FormatSpec {
     element: ElementType::E4m3,
     block: Some(BlockScale {
         scale: ScaleType::E8m0,
-        rows: 1,
-        cols: 32,
+        rows: Reach::Of(1),
+        cols: Reach::Of(32),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.mxfp8_e5m2]`
+#[derive(Debug, Clone, Copy)]
+pub enum Mxfp8E5m2 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Mxfp8E5m2 {}
+
+impl Format for Mxfp8E5m2 {
+    const SPEC: &'static FormatSpec = &MXFP8_E5M2;
+}
+
+/// [`Mxfp8E5m2`] as a value.
+pub static MXFP8_E5M2: FormatSpec = FormatSpec {
+    name: "mxfp8_e5m2",
+    element: ElementType::E5m2,
+    block: Some(BlockScale {
+        scale: ScaleType::E8m0,
+        rows: Reach::Of(1),
+        cols: Reach::Of(32),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.nvfp4]`
+#[derive(Debug, Clone, Copy)]
+pub enum Nvfp4 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Nvfp4 {}
+
+impl Format for Nvfp4 {
+    const SPEC: &'static FormatSpec = &NVFP4;
+}
+
+/// [`Nvfp4`] as a value.
+pub static NVFP4: FormatSpec = FormatSpec {
+    name: "nvfp4",
+    element: ElementType::E2m1,
+    block: Some(BlockScale {
+        scale: ScaleType::E4m3,
+        rows: Reach::Of(1),
+        cols: Reach::Of(16),
+        zero_point: None,
+    }),
+    global: Some(ScaleType::F32),
+};
+
+/// `[format.uint4_g128]`
+#[derive(Debug, Clone, Copy)]
+pub enum Uint4G128 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Uint4G128 {}
+
+impl Format for Uint4G128 {
+    const SPEC: &'static FormatSpec = &UINT4_G128;
+}
+
+/// [`Uint4G128`] as a value.
+pub static UINT4_G128: FormatSpec = FormatSpec {
+    name: "uint4_g128",
+    element: ElementType::Uint4,
+    block: Some(BlockScale {
+        scale: ScaleType::Bf16,
+        rows: Reach::Of(1),
+        cols: Reach::Of(128),
+        zero_point: Some(ElementType::Uint4),
     }),
     global: None,
 };
 
 /// Every format of the table, sorted by name.
-pub static FORMATS: &[&FormatSpec] = &[&BF16, &FP8_128X128, &FP8_1X128, &MXFP4, &MXFP8];
+pub static FORMATS: &[&FormatSpec] = &[
+    &BF16,
+    &F16,
+    &F32,
+    &FP8_128X128,
+    &FP8_128X128_UE8M0,
+    &FP8_1X128,
+    &FP8_1X128_UE8M0,
+    &FP8_ROW,
+    &FP8_TENSOR,
+    &INT4_G128,
+    &INT8_1X128,
+    &INT8_ROW,
+    &INT8_TENSOR,
+    &MXFP4,
+    &MXFP6_E2M3,
+    &MXFP6_E3M2,
+    &MXFP8,
+    &MXFP8_E5M2,
+    &NVFP4,
+    &UINT4_G128,
+];

@@ -5,7 +5,7 @@
 use ::scalewright::digits::{Axis, Digit};
 use ::scalewright::format::ScaleType;
 use ::scalewright::layout::{
-    Extent, Fit, Half, Layout, Order, Payload, PerToken, ScaleLayout,
+    Extent, Fit, Half, Layout, Order, Payload, PayloadWord, PerToken, ScaleLayout,
 };
 
 /// `[layout.flashinfer_sm90_fold_block128]`: `row/64` · `col` · `row%8` · `row/8%8`.
@@ -277,7 +277,13 @@ pub static LINEAR: Layout = Layout {
     name: "linear",
     digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Col, 1, None)],
     fit: Fit::Pad(Extent { rows: 1, cols: 1 }),
-    scales: &[ScaleType::E8m0, ScaleType::E4m3, ScaleType::F32, ScaleType::Bf16],
+    scales: &[
+        ScaleType::E8m0,
+        ScaleType::E4m3,
+        ScaleType::F32,
+        ScaleType::Bf16,
+        ScaleType::F16,
+    ],
     aliases: &[],
     offset: <Linear as ScaleLayout>::offset,
     locate: <Linear as ScaleLayout>::locate,
@@ -1152,6 +1158,14 @@ pub static ORDER_GATE_UP_INTERLEAVED: Order = Order {
     multiple: 1,
 };
 
+/// `[order.plain]`: `row`.
+pub static ORDER_PLAIN: Order = Order {
+    name: "plain",
+    digits: &[Digit::new(Axis::Row, 1, None)],
+    first: None,
+    multiple: 1,
+};
+
 /// `[order.up_gate]`: `half` · `row`.
 pub static ORDER_UP_GATE: Order = Order {
     name: "up_gate",
@@ -1214,6 +1228,7 @@ pub static PAYLOAD_BLOCK_MAJOR_K128: Payload = Payload {
         Digit::new(Axis::Col, 1, Some(128)),
     ],
     fit: Fit::Divide(Extent { rows: 1, cols: 128 }),
+    word: None,
 };
 
 /// `[payload.marlin_4bit]`: `col/16` · `row/64` · `row%8` · `col/2%4` · `row/16%4` · `col%2` · `row/8%2` · `col/8%2`.
@@ -1230,6 +1245,7 @@ pub static PAYLOAD_MARLIN_4BIT: Payload = Payload {
         Digit::new(Axis::Col, 8, Some(2)),
     ],
     fit: Fit::Divide(Extent { rows: 64, cols: 16 }),
+    word: None,
 };
 
 /// `[payload.marlin_8bit]`: `col/16` · `row/64` · `row%8` · `col/2%4` · `row/16%4` · `row/8%2` · `col%2` · `col/8%2`.
@@ -1246,6 +1262,7 @@ pub static PAYLOAD_MARLIN_8BIT: Payload = Payload {
         Digit::new(Axis::Col, 8, Some(2)),
     ],
     fit: Fit::Divide(Extent { rows: 64, cols: 16 }),
+    word: None,
 };
 
 /// `[payload.row_major]`: `row` · `col`.
@@ -1253,6 +1270,25 @@ pub static PAYLOAD_ROW_MAJOR: Payload = Payload {
     name: "row_major",
     digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Col, 1, None)],
     fit: Fit::Pad(Extent { rows: 1, cols: 1 }),
+    word: None,
+};
+
+/// `[payload.triton_hopper_mxfp4]`: `row/16` · `row/2%4` · `col/64` · `row%2` · `col/2%4` · `col/16%4` · `col/8%2` · `row/8%2` · `col%2`.
+pub static PAYLOAD_TRITON_HOPPER_MXFP4: Payload = Payload {
+    name: "triton_hopper_mxfp4",
+    digits: &[
+        Digit::new(Axis::Row, 16, None),
+        Digit::new(Axis::Row, 2, Some(4)),
+        Digit::new(Axis::Col, 64, None),
+        Digit::new(Axis::Row, 1, Some(2)),
+        Digit::new(Axis::Col, 2, Some(4)),
+        Digit::new(Axis::Col, 16, Some(4)),
+        Digit::new(Axis::Col, 8, Some(2)),
+        Digit::new(Axis::Row, 8, Some(2)),
+        Digit::new(Axis::Col, 1, Some(2)),
+    ],
+    fit: Fit::Pad(Extent { rows: 16, cols: 64 }),
+    word: Some(PayloadWord::Fp4HopperTwiddle),
 };
 
 /// Every scale layout of the table, sorted by name.
@@ -1286,6 +1322,7 @@ pub static ORDERS: &[&Order] = &[
     &ORDER_GATE_UP_16,
     &ORDER_GATE_UP_8,
     &ORDER_GATE_UP_INTERLEAVED,
+    &ORDER_PLAIN,
     &ORDER_UP_GATE,
     &ORDER_UP_GATE_64,
     &ORDER_UP_GATE_INTERLEAVED,
@@ -1299,4 +1336,5 @@ pub static PAYLOADS: &[&Payload] = &[
     &PAYLOAD_MARLIN_4BIT,
     &PAYLOAD_MARLIN_8BIT,
     &PAYLOAD_ROW_MAJOR,
+    &PAYLOAD_TRITON_HOPPER_MXFP4,
 ];

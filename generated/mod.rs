@@ -13,9 +13,15 @@ pub mod oracle;
 #[macro_export]
 macro_rules! for_each_backend {
     ($each:ident) => {
-        $each ! { deepgemm_fp8_block_sm90 : DeepgemmFp8BlockSm90,
-        flashinfer_cutlass_mxfp4_mxfp8 : FlashinferCutlassMxfp4Mxfp8,
-        flashinfer_trtllm_mxfp4_mxfp8 : FlashinferTrtllmMxfp4Mxfp8, }
+        $each ! { cutlass_fp8_per_tensor : CutlassFp8PerTensor, cutlass_fp8_per_token :
+        CutlassFp8PerToken, deepgemm_fp8_block_sm100 : DeepgemmFp8BlockSm100,
+        deepgemm_fp8_block_sm90 : DeepgemmFp8BlockSm90, flashinfer_cutedsl_nvfp4 :
+        FlashinferCutedslNvfp4, flashinfer_cutlass_mxfp4_mxfp8 :
+        FlashinferCutlassMxfp4Mxfp8, flashinfer_cutlass_nvfp4 : FlashinferCutlassNvfp4,
+        flashinfer_trtllm_mxfp4_mxfp8 : FlashinferTrtllmMxfp4Mxfp8,
+        flashinfer_trtllm_nvfp4 : FlashinferTrtllmNvfp4, marlin_mxfp4 : MarlinMxfp4,
+        triton_mxfp4_sm100 : TritonMxfp4Sm100, triton_mxfp4_sm90 : TritonMxfp4Sm90,
+        triton_mxfp8 : TritonMxfp8, triton_unquantized : TritonUnquantized, }
     };
 }
 
@@ -23,41 +29,96 @@ macro_rules! for_each_backend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendId {
+    /// `[backend.cutlass_fp8_per_tensor]`
+    CutlassFp8PerTensor,
+    /// `[backend.cutlass_fp8_per_token]`
+    CutlassFp8PerToken,
+    /// `[backend.deepgemm_fp8_block_sm100]`
+    DeepgemmFp8BlockSm100,
     /// `[backend.deepgemm_fp8_block_sm90]`
     DeepgemmFp8BlockSm90,
+    /// `[backend.flashinfer_cutedsl_nvfp4]`
+    FlashinferCutedslNvfp4,
     /// `[backend.flashinfer_cutlass_mxfp4_mxfp8]`
     FlashinferCutlassMxfp4Mxfp8,
+    /// `[backend.flashinfer_cutlass_nvfp4]`
+    FlashinferCutlassNvfp4,
     /// `[backend.flashinfer_trtllm_mxfp4_mxfp8]`
     FlashinferTrtllmMxfp4Mxfp8,
+    /// `[backend.flashinfer_trtllm_nvfp4]`
+    FlashinferTrtllmNvfp4,
+    /// `[backend.marlin_mxfp4]`
+    MarlinMxfp4,
+    /// `[backend.triton_mxfp4_sm100]`
+    TritonMxfp4Sm100,
+    /// `[backend.triton_mxfp4_sm90]`
+    TritonMxfp4Sm90,
+    /// `[backend.triton_mxfp8]`
+    TritonMxfp8,
+    /// `[backend.triton_unquantized]`
+    TritonUnquantized,
 }
 
 impl BackendId {
     /// Every row, sorted by name.
     pub const ALL: &'static [Self] = &[
+        Self::CutlassFp8PerTensor,
+        Self::CutlassFp8PerToken,
+        Self::DeepgemmFp8BlockSm100,
         Self::DeepgemmFp8BlockSm90,
+        Self::FlashinferCutedslNvfp4,
         Self::FlashinferCutlassMxfp4Mxfp8,
+        Self::FlashinferCutlassNvfp4,
         Self::FlashinferTrtllmMxfp4Mxfp8,
+        Self::FlashinferTrtllmNvfp4,
+        Self::MarlinMxfp4,
+        Self::TritonMxfp4Sm100,
+        Self::TritonMxfp4Sm90,
+        Self::TritonMxfp8,
+        Self::TritonUnquantized,
     ];
 
     /// The row's contract.
     pub fn contract(self) -> &'static ::scalewright::backend::Contract {
         match self {
+            Self::CutlassFp8PerTensor => &backends::cutlass_fp8_per_tensor::CONTRACT,
+            Self::CutlassFp8PerToken => &backends::cutlass_fp8_per_token::CONTRACT,
+            Self::DeepgemmFp8BlockSm100 => &backends::deepgemm_fp8_block_sm100::CONTRACT,
             Self::DeepgemmFp8BlockSm90 => &backends::deepgemm_fp8_block_sm90::CONTRACT,
+            Self::FlashinferCutedslNvfp4 => &backends::flashinfer_cutedsl_nvfp4::CONTRACT,
             Self::FlashinferCutlassMxfp4Mxfp8 => {
                 &backends::flashinfer_cutlass_mxfp4_mxfp8::CONTRACT
             }
+            Self::FlashinferCutlassNvfp4 => &backends::flashinfer_cutlass_nvfp4::CONTRACT,
             Self::FlashinferTrtllmMxfp4Mxfp8 => {
                 &backends::flashinfer_trtllm_mxfp4_mxfp8::CONTRACT
             }
+            Self::FlashinferTrtllmNvfp4 => &backends::flashinfer_trtllm_nvfp4::CONTRACT,
+            Self::MarlinMxfp4 => &backends::marlin_mxfp4::CONTRACT,
+            Self::TritonMxfp4Sm100 => &backends::triton_mxfp4_sm100::CONTRACT,
+            Self::TritonMxfp4Sm90 => &backends::triton_mxfp4_sm90::CONTRACT,
+            Self::TritonMxfp8 => &backends::triton_mxfp8::CONTRACT,
+            Self::TritonUnquantized => &backends::triton_unquantized::CONTRACT,
         }
     }
 
     /// The row's name in the table.
     pub fn name(self) -> &'static str {
         match self {
+            Self::CutlassFp8PerTensor => "cutlass_fp8_per_tensor",
+            Self::CutlassFp8PerToken => "cutlass_fp8_per_token",
+            Self::DeepgemmFp8BlockSm100 => "deepgemm_fp8_block_sm100",
             Self::DeepgemmFp8BlockSm90 => "deepgemm_fp8_block_sm90",
+            Self::FlashinferCutedslNvfp4 => "flashinfer_cutedsl_nvfp4",
             Self::FlashinferCutlassMxfp4Mxfp8 => "flashinfer_cutlass_mxfp4_mxfp8",
+            Self::FlashinferCutlassNvfp4 => "flashinfer_cutlass_nvfp4",
             Self::FlashinferTrtllmMxfp4Mxfp8 => "flashinfer_trtllm_mxfp4_mxfp8",
+            Self::FlashinferTrtllmNvfp4 => "flashinfer_trtllm_nvfp4",
+            Self::MarlinMxfp4 => "marlin_mxfp4",
+            Self::TritonMxfp4Sm100 => "triton_mxfp4_sm100",
+            Self::TritonMxfp4Sm90 => "triton_mxfp4_sm90",
+            Self::TritonMxfp8 => "triton_mxfp8",
+            Self::TritonUnquantized => "triton_unquantized",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Backends: rows of a table as values ([`Contract`]) and as types ([`Backend`]).
 
-use crate::format::{Format, FormatSpec, Rounding, ScaleType};
+use crate::format::{Format, FormatSpec, Rounding};
 use crate::layout::{Layout, Order, Payload, ScaleLayout};
 use crate::oracle::ExpertsClass;
 use crate::words::vocabulary;
@@ -173,6 +173,18 @@ pub enum BiasOrder {
     Marlin,
 }
 
+impl BiasOrder {
+    /// Where the bias of stored weight row `row` is stored.
+    pub(crate) fn position(self, row: usize) -> usize {
+        match self {
+            Self::AsRows => row,
+            // The digits of `[layout.marlin_channel]`: row/32, row/2%4, row/8%4, row%2
+            // (vLLM, `marlin_permute_bias`).
+            Self::Marlin => row / 32 * 32 + row / 2 % 4 * 8 + row / 8 % 4 * 2 + row % 2,
+        }
+    }
+}
+
 /// How second-level scales are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GlobalScale {
@@ -229,17 +241,43 @@ pub struct InputContract {
     pub quantize: Option<QuantizeAt>,
     /// Where the scales are; [`UNSCALED`](crate::layout::UNSCALED) for formats without.
     pub layout: Known<InputLayout>,
-    /// The type of the prepared scales, where it is not the format's own.
-    pub prepared_dtype: Option<ScaleType>,
+    /// What the backend is handed, where its scales have another type than those that the kernel
+    /// reads: the backend converts them.
+    pub prepared_format: Option<&'static FormatSpec>,
     /// How rows are grouped by expert; `None` if the row does not say, and for GEMM2, whose rows are
     /// grouped as GEMM1's.
     pub grouping: Option<Grouping>,
     /// What the hidden size is padded to before it is quantised; 1 is no padding.
     pub multiple: usize,
+    /// Where the one scale of a tensor comes from, for formats with such a scale.
+    pub source: Option<ScaleSource>,
     /// The second level, if there is one.
     pub global: Option<GlobalScale>,
     /// The epilogue factor, if there is one.
     pub alpha: Option<EpilogueFactor>,
+}
+
+impl InputContract {
+    /// The formats that the backend is handed where prepare quantises.
+    pub fn handed(&self) -> &[&'static FormatSpec] {
+        self.prepared_format.as_ref().map_or(self.formats, std::slice::from_ref)
+    }
+
+    /// How the caller gives a scale that is not chosen from the numbers: by the convention of the
+    /// second level, or as a multiplier where it is the static scale of a tensor.
+    pub fn calibrated(&self) -> Option<Convention> {
+        let fixed = (self.source == Some(ScaleSource::Static)).then_some(Convention::Multiplier);
+        self.global.map(|global| global.convention).or(fixed)
+    }
+}
+
+/// Where the one scale of a tensor comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScaleSource {
+    /// The calibration of the model.
+    Static,
+    /// The numbers themselves.
+    Dynamic,
 }
 
 /// The two layouts of a GEMM's scales.
@@ -283,11 +321,41 @@ pub enum Grouping {
 vocabulary! {
     /// An activation function between the GEMMs.
     Activation {
-        /// `silu(gate) * up`.
+        /// `silu(gate') * up'` with `gate' = min(gate, limit)` and `up' = clamp(up, ±limit)`.
         Silu = "silu",
+        /// `gelu(gate) * up`, by the error function.
+        Gelu = "gelu",
+        /// `gelu(gate) * up`, by the tanh approximation.
+        GeluTanh = "gelu_tanh",
+        /// `max(gate, 0)^2 * up`.
+        Relu2 = "relu2",
         /// gpt-oss: `gate' * sigmoid(alpha * gate') * (up' + beta)` with `gate' = min(gate, limit)`
         /// and `up' = clamp(up, ±limit)`.
         Swigluoai = "swigluoai",
+        /// The same; vLLM's name for it where gate and up rows do not alternate.
+        SwigluoaiUninterleave = "swigluoai_uninterleave",
+        /// `min(silu(gate), limit) * clamp(up, ±limit)`: clamped after the function.
+        Swiglustep = "swiglustep",
+        /// `beta * tanh(gate / beta) * sigmoid(gate) * linear_beta * tanh(up / linear_beta)`.
+        Situ = "situ",
+        /// `silu(x)` of a plain weight.
+        SiluNoMul = "silu_no_mul",
+        /// `gelu(x)` of a plain weight, by the error function.
+        GeluNoMul = "gelu_no_mul",
+        /// `gelu(x)` of a plain weight, by the tanh approximation.
+        GeluTanhNoMul = "gelu_tanh_no_mul",
+        /// `max(x, 0)^2` of a plain weight.
+        Relu2NoMul = "relu2_no_mul",
+    }
+}
+
+impl Activation {
+    /// Halves of the weight that GEMM1 multiplies with: 2 for gated functions, 1 for plain ones.
+    pub fn halves(self) -> usize {
+        match self {
+            Self::SiluNoMul | Self::GeluNoMul | Self::GeluTanhNoMul | Self::Relu2NoMul => 1,
+            _ => 2,
+        }
     }
 }
 
@@ -296,8 +364,10 @@ vocabulary! {
     Parameter {
         /// The factor inside the sigmoid.
         Alpha = "alpha",
-        /// What is added to the up half.
+        /// What is added to the up half; of situ, where the gate saturates.
         Beta = "beta",
+        /// Where the up half saturates.
+        LinearBeta = "linear_beta",
         /// The clamp.
         Limit = "limit",
     }

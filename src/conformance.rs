@@ -9,18 +9,21 @@ mod fixtures;
 mod measure;
 mod mutants;
 
-pub use measure::{Case, Failure, Measure, TOLERANCE, adapt, measure};
+pub use measure::{Adapted, Case, Failure, Measure, TOLERANCE, adapt, calibrate, measure};
 pub use mutants::mutants;
 
 use std::collections::HashSet;
 
 use crate::backend::{Contract, Delivery, Known};
 use crate::cpu::quantize::quantize_prepared;
-use crate::layout::{Extent, Layout};
+use crate::layout::{Extent, Layout, UNSCALED};
+use crate::recipe::Recipe;
+use crate::reference;
 use crate::tensor::{Tokens, scale_extent};
-use crate::transport::{DeliverError, deliver};
+use crate::transport::{DeliverError, deliver, describe};
 
 use fixtures::{Fixture, distinct_tokens};
+use measure::calibrated_on;
 
 /// Every layout of the row is a bijection on its physical box, and the emitted map is the digits'.
 /// The quantiser puts every scale where the digits say, and zero everywhere else.
@@ -28,12 +31,12 @@ use fixtures::{Fixture, distinct_tokens};
 /// # Panics
 /// If it is not so.
 pub fn layouts(contract: &'static Contract) {
-    println!("{}: {:?}", contract.name, contract.gemm1_input.layout);
     let input = contract.gemm1_input.layout.is();
     let gemm2 = contract.gemm2_input.as_ref().and_then(|input| input.layout.is());
     let weight = contract.weight.scale.as_ref().and_then(|scale| scale.layout.is());
     let of_inputs = input.into_iter().chain(gemm2).flat_map(|layout| [layout.prepared, layout.kernel]);
-    for layout in of_inputs.chain(weight) {
+    for layout in of_inputs.chain(weight).filter(|layout| **layout != UNSCALED) {
+        println!("{}: {}", contract.name, layout.name);
         for logical in fixtures::SCALE_SHAPES {
             is_a_bijection(layout, logical);
         }
@@ -67,29 +70,35 @@ fn is_a_bijection(layout: &Layout, logical: Extent) {
 }
 
 fn scales_are_in_place(contract: &'static Contract, rows: usize, cols: usize) {
-    let format = fixtures::handed(contract);
-    let (Known::Is(layout), Some(block)) = (contract.gemm1_input.layout, format.block) else { return };
+    let (format, input) = (fixtures::handed(contract), &contract.gemm1_input);
+    let (Known::Is(layout), Some(block)) = (input.layout, format.block) else { return };
     let (rows, cols) = fixtures::taken(contract, rows, cols);
-    let values = distinct_tokens(rows, cols, block.cols);
-    let tokens = Tokens::new(&values, rows, cols).unwrap_or_else(|error| panic!("{error}"));
-    let raw = quantize_prepared(contract, format, tokens).unwrap_or_else(|error| panic!("{error}"));
-    let logical = scale_extent(format, raw.rows, raw.cols).unwrap_or_else(|error| panic!("{error}"));
-    let physical = layout.prepared.physical(logical).unwrap_or_else(|error| panic!("{error}"));
+    let values = distinct_tokens(rows, cols, format);
+    let calibrated = ok(calibrated_on(input, &values));
+    let raw = ok(quantize_prepared(contract, format, calibrated, ok(Tokens::new(&values, rows, cols))));
+    let logical = ok(scale_extent(format, raw.rows, raw.cols));
+    let physical = ok(layout.prepared.physical(logical));
     let size = block.scale.bytes();
 
+    let recipe = Recipe { rounding: input.rounding, calibrated, ..Recipe::default() };
+    let padding = || std::iter::repeat_n(0.0, raw.cols - cols);
+    let padded = values.chunks(cols).flat_map(|row| row.iter().map(|value| value.to_f64()).chain(padding()));
+    let scales = ok(reference::quantize_rows(&padded.collect::<Vec<_>>(), raw.cols, format, recipe)).scales;
     let mut expected = vec![0; physical.count() * size];
-    for (row, values) in values.chunks(cols).enumerate() {
-        for (col, values) in values.chunks(block.cols).enumerate() {
-            let scale = fixtures::reference_scale(format, contract.gemm1_input.rounding, values);
-            let offset = layout.prepared.offset_by_digits(row, col, physical);
-            expected[offset * size..][..size].copy_from_slice(&scale);
-        }
+    for (index, scale) in scales.chunks(size).enumerate() {
+        let (row, col) = (index / logical.cols, index % logical.cols);
+        let offset = layout.prepared.offset_by_digits(row, col, physical);
+        expected[offset * size..][..size].copy_from_slice(scale);
     }
     assert!(
         raw.scales == expected,
         "{}: scales of {rows}x{cols} tokens are not where the row says",
         contract.name
     );
+}
+
+fn ok<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Behind every transport that serves the row, the backend is handed the bytes that it is handed
@@ -101,17 +110,20 @@ pub fn transports(contract: &'static Contract) {
     let format = fixtures::handed(contract);
     let first = 3;
     let (rows, cols) = fixtures::taken(contract, first + 2, 288);
-    let values = distinct_tokens(rows, cols, 32);
-    let tokens =
-        |values| Tokens::new(values, values.len() / cols, cols).unwrap_or_else(|error| panic!("{error}"));
-    let together =
-        quantize_prepared(contract, format, tokens(&values)).unwrap_or_else(|error| panic!("{error}"));
+    let values = distinct_tokens(rows, cols, format);
+    // Where the experts quantise, what travels has no scale to give.
+    let calibrated = match format.block {
+        Some(_) => ok(calibrated_on(&contract.gemm1_input, &values)),
+        None => None,
+    };
+    let tokens = |values| ok(Tokens::new(values, values.len() / cols, cols));
+    let together = ok(quantize_prepared(contract, format, calibrated, tokens(&values)));
     let (one, two) = values.split_at(first * cols);
-    for (transport, delivery) in contract.deliveries {
-        println!("{} behind {transport}: {delivery:?}", contract.name);
+    for ((transport, delivery), (_, words)) in contract.deliveries.iter().zip(describe(contract)) {
+        println!("{} behind {transport}: {words}", contract.name);
         let (all, parts) = ([tokens(&values)], [tokens(one), tokens(two)]);
         let ranks: &[_] = if matches!(delivery, Delivery::Local) { &all } else { &parts };
-        match (delivery, deliver(contract, format, transport, ranks)) {
+        match (delivery, deliver(contract, format, calibrated, transport, ranks)) {
             (Delivery::Refused { .. }, Err(DeliverError::Refused { .. })) => {}
             (Delivery::Refused { .. }, Ok(_)) => panic!("{} is served by {transport}", contract.name),
             (_, Ok(arrived)) => assert!(
@@ -130,19 +142,13 @@ pub fn transports(contract: &'static Contract) {
 /// # Panics
 /// If it is not so.
 pub fn layer(contract: &'static Contract) {
-    for honoured in contract.activations {
-        for fixture in Fixture::all(contract, honoured.function) {
-            let case = fixture.case();
-            let measure = measure(contract, &case).unwrap_or_else(|failure| panic!("{failure}"));
-            let (error, wrong) = (measure.error_quantised, measure.error_wrong_layout);
-            println!(
-                "{} {} {}: {error:e}, misread {wrong:?}",
-                contract.name, honoured.function, fixture.name
-            );
-            assert!(error <= TOLERANCE, "{} is off by {error} on {}", contract.name, fixture.name);
-            if let Some(wrong) = wrong {
-                assert!(wrong >= 10.0 * error, "{}: a misread layout is off by {wrong} only", contract.name);
-            }
+    for fixture in Fixture::all(contract) {
+        let measure = ok(measure(contract, &fixture.case()));
+        let (error, wrong) = (measure.error_quantised, measure.error_wrong_layout);
+        println!("{} {}: {error:e}, misread {wrong:?}", contract.name, fixture.name);
+        assert!(error <= TOLERANCE, "{} is off by {error} on {}", contract.name, fixture.name);
+        if let Some(wrong) = wrong {
+            assert!(wrong >= 10.0 * error, "{}: a misread layout is off by {wrong} only", contract.name);
         }
     }
 }

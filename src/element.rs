@@ -1,12 +1,21 @@
-//! Scalar codecs: FP8 e4m3, FP4 e2m1, the power-of-two scale e8m0, and the rules that choose such a
-//! scale. Bit exact; the same bits come out of the generated device code.
+//! Scalar codecs: FP8 e4m3 and e5m2, FP6, FP4 e2m1, the power-of-two scale e8m0, and the rules that
+//! choose such a scale. Bit exact; the same bits come out of the generated device code.
 //!
-//! The crates float8 0.7 and float4 0.2 were tried first. Their casts give the bytes below for every
-//! finite and infinite input of the golden casts, saturation and ties included, so nothing is wrong
-//! with them. They are not used because they have neither the scale rules nor decoding tables, and
-//! because the casts here have no branch: over a slice they take a quarter and half of the time.
+//! bf16 and f16 are the crate half's. The crates float8 0.7 and float4 0.2 were tried first. Their
+//! casts give the bytes below for every finite and infinite input of the golden casts, saturation and
+//! ties included, so nothing is wrong with them. They are not used because they have neither the scale
+//! rules nor decoding tables nor FP6, and because the casts here have no branch: over a slice they
+//! take a quarter and half of the time. All that is called for each element is inlined always, so that
+//! engines can compile their loops for the vector unit at hand.
 
-use crate::format::{ElementType, Rounding, ScaleType};
+mod scale;
+mod styled;
+
+pub use scale::{e8m0_decode, e8m0_encode, e8m0_scale};
+pub(crate) use scale::{round_up, rounded_to};
+pub use styled::{decode, encode};
+
+use crate::format::{ElementType, ScaleType};
 
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7F80_0000;
@@ -16,7 +25,7 @@ const F32_BIAS: u32 = 127;
 
 /// FP8 e4m3 of `x`: to nearest, ties to even, saturating at ±448 (infinities too); NaN keeps its
 /// sign and becomes 0x7F or 0xFF. Equal to torch's cast.
-#[inline]
+#[inline(always)]
 pub fn e4m3_encode(x: f32) -> u8 {
     let magnitude = x.to_bits() & !SIGN;
     let sign = x.to_bits() >> 24 & 0x80;
@@ -27,7 +36,7 @@ pub fn e4m3_encode(x: f32) -> u8 {
 /// FP4 e2m1 of `x` in the low nibble: to nearest, ties to even, saturating at ±6 (infinities too);
 /// a negative value that rounds to zero is 0x8. NaN becomes 0: the format has none, and a block
 /// that holds one says so by its scale.
-#[inline]
+#[inline(always)]
 pub fn e2m1_encode(x: f32) -> u8 {
     let magnitude = x.to_bits() & !SIGN;
     let sign = x.to_bits() >> 28 & 0x8;
@@ -35,9 +44,39 @@ pub fn e2m1_encode(x: f32) -> u8 {
     (if magnitude > INFINITY { 0 } else { sign | finite }) as u8
 }
 
+/// FP8 e5m2 of `x`: to nearest, ties to even, saturating at ±57344 (infinities too); NaN keeps its
+/// sign and becomes 0x7F or 0xFF.
+#[inline(always)]
+pub fn e5m2_encode(x: f32) -> u8 {
+    let magnitude = x.to_bits() & !SIGN;
+    let sign = x.to_bits() >> 24 & 0x80;
+    let finite = encode_magnitude::<2, 15>(magnitude).min(0x7B);
+    (sign | if magnitude > INFINITY { 0x7F } else { finite }) as u8
+}
+
+/// FP6 e2m3 of `x` in the low six bits, as [`e2m1_encode`], saturating at ±7.5.
+#[inline(always)]
+pub fn e2m3_encode(x: f32) -> u8 {
+    fp6_encode::<3, 1>(x)
+}
+
+/// FP6 e3m2 of `x` in the low six bits, as [`e2m1_encode`], saturating at ±28.
+#[inline(always)]
+pub fn e3m2_encode(x: f32) -> u8 {
+    fp6_encode::<2, 3>(x)
+}
+
+#[inline(always)]
+fn fp6_encode<const M: u32, const BIAS: u32>(x: f32) -> u8 {
+    let magnitude = x.to_bits() & !SIGN;
+    let sign = x.to_bits() >> 26 & 0x20;
+    let finite = encode_magnitude::<M, BIAS>(magnitude).min(0x1F);
+    (if magnitude > INFINITY { 0 } else { sign | finite }) as u8
+}
+
 /// The code of a non-negative, not-NaN f32 in a float of `M` mantissa bits and exponent bias `BIAS`,
 /// not yet saturated: exponent and mantissa as if the exponent had no end.
-#[inline]
+#[inline(always)]
 fn encode_magnitude<const M: u32, const BIAS: u32>(magnitude: u32) -> u32 {
     let dropped = MANTISSA_BITS - M;
     let smallest_normal = (F32_BIAS + 1 - BIAS) << MANTISSA_BITS;
@@ -56,7 +95,7 @@ pub const E4M3: [f32; 256] = {
     let mut table = [0.0; 256];
     let mut code = 0;
     while code < 256 {
-        table[code] = decode::<3, 7>(code as u32 & 0x7F, code >= 0x80);
+        table[code] = value::<3, 7>(code as u32 & 0x7F, code >= 0x80);
         code += 1;
     }
     table[0x7F] = f32::NAN;
@@ -70,51 +109,75 @@ pub const E2M1_PAIRS: [[f32; 2]; 256] = {
     let mut byte = 0;
     while byte < 256 {
         table[byte] = [
-            decode::<1, 1>(byte as u32 & 0x7, byte & 0x8 != 0),
-            decode::<1, 1>(byte as u32 >> 4 & 0x7, byte & 0x80 != 0),
+            value::<1, 1>(byte as u32 & 0x7, byte & 0x8 != 0),
+            value::<1, 1>(byte as u32 >> 4 & 0x7, byte & 0x80 != 0),
         ];
         byte += 1;
     }
     table
 };
 
-const fn decode<const M: u32, const BIAS: u32>(magnitude: u32, negative: bool) -> f32 {
+const fn value<const M: u32, const BIAS: u32>(magnitude: u32, negative: bool) -> f32 {
     let exponent = magnitude >> M;
     let mantissa = magnitude & ((1 << M) - 1);
-    let value = if exponent == 0 {
+    let magnitude = if exponent == 0 {
         let step = f32::from_bits((F32_BIAS + 1 - BIAS - M) << MANTISSA_BITS);
         mantissa as f32 * step
     } else {
         f32::from_bits((exponent + F32_BIAS - BIAS) << MANTISSA_BITS | mantissa << (MANTISSA_BITS - M))
     };
-    if negative { -value } else { value }
+    if negative { -magnitude } else { magnitude }
+}
+
+/// The value of each e5m2 code.
+pub const E5M2: [f32; 256] = {
+    let mut table = [0.0; 256];
+    let mut code = 0;
+    while code < 256 {
+        let magnitude = code as u32 & 0x7F;
+        let value = match magnitude {
+            0x7C => f32::INFINITY,
+            0x7D..=0x7F => f32::NAN,
+            _ => value::<2, 15>(magnitude, false),
+        };
+        table[code] = if code >= 0x80 { -value } else { value };
+        code += 1;
+    }
+    table
+};
+
+/// The value of the e2m3 code in the low six bits of `code`.
+#[inline(always)]
+pub fn e2m3_decode(code: u8) -> f32 {
+    value::<3, 1>(u32::from(code) & 0x1F, code & 0x20 != 0)
+}
+
+/// The value of the e3m2 code in the low six bits of `code`.
+#[inline(always)]
+pub fn e3m2_decode(code: u8) -> f32 {
+    value::<2, 3>(u32::from(code) & 0x1F, code & 0x20 != 0)
 }
 
 /// The value of an e4m3 code.
+#[inline(always)]
 pub fn e4m3_decode(code: u8) -> f32 {
     E4M3[usize::from(code)]
 }
 
 /// The value of the e2m1 code in the low nibble of `code`.
+#[inline(always)]
 pub fn e2m1_decode(code: u8) -> f32 {
     E2M1_PAIRS[usize::from(code)][0]
 }
 
-/// The value of an e8m0 scale: `2^(byte - 127)`, exactly, down to 2^-127; 0xFF is NaN.
-pub fn e8m0_decode(byte: u8) -> f32 {
-    match byte {
-        0 => f32::from_bits(1 << (MANTISSA_BITS - 1)),
-        0xFF => f32::NAN,
-        _ => f32::from_bits(u32::from(byte) << MANTISSA_BITS),
-    }
-}
-
 /// The value of the scale stored (little-endian) at the start of `bytes`.
+#[inline(always)]
 pub(crate) fn scale_decode(scale: ScaleType, bytes: &[u8]) -> f32 {
     match scale {
         ScaleType::E8m0 => e8m0_decode(bytes[0]),
         ScaleType::E4m3 => e4m3_decode(bytes[0]),
         ScaleType::Bf16 => half::bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+        ScaleType::F16 => half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
         ScaleType::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
     }
 }
@@ -139,60 +202,44 @@ struct Range {
     mantissa_bits: u32,
 }
 
+#[inline(always)]
 fn range(element: ElementType) -> Range {
     match element {
         ElementType::E2m1 => Range { largest: 6.0, exponent: 2, mantissa_bits: 1 },
+        ElementType::E2m3 => Range { largest: 7.5, exponent: 2, mantissa_bits: 3 },
+        ElementType::E3m2 => Range { largest: 28.0, exponent: 4, mantissa_bits: 2 },
         ElementType::E4m3 => Range { largest: 448.0, exponent: 8, mantissa_bits: 3 },
+        ElementType::E5m2 => Range { largest: 57344.0, exponent: 15, mantissa_bits: 2 },
+        ElementType::Int4 => Range { largest: 7.0, exponent: 2, mantissa_bits: 2 },
+        ElementType::Uint4 => Range { largest: 15.0, exponent: 3, mantissa_bits: 3 },
+        ElementType::Int8 => Range { largest: 127.0, exponent: 6, mantissa_bits: 6 },
         ElementType::Bf16 => Range { largest: half::bf16::MAX.to_f32(), exponent: 127, mantissa_bits: 7 },
         ElementType::F16 => Range { largest: half::f16::MAX.to_f32(), exponent: 15, mantissa_bits: 10 },
         ElementType::F32 => Range { largest: f32::MAX, exponent: 127, mantissa_bits: 23 },
     }
 }
 
+/// The exponent of the largest finite value of `element`.
+#[inline(always)]
+pub(crate) fn top_exponent(element: ElementType) -> u32 {
+    range(element).exponent
+}
+
+/// Mantissa bits of `element` that are stored.
+#[inline(always)]
+pub(crate) fn mantissa_bits(element: ElementType) -> u32 {
+    range(element).mantissa_bits
+}
+
 /// The largest finite value of `element`.
+#[inline(always)]
 pub fn largest(element: ElementType) -> f32 {
     range(element).largest
-}
-
-/// The e8m0 scale byte of a block whose largest magnitude is `amax`, under `rule`. Zero and what is
-/// too small give 0, infinity 254, NaN 255; the sign of `amax` is ignored.
-///
-/// The rules by bits are those of FlashInfer (`rceil`), the OCP specification (`floor`), vLLM's
-/// MXFP4 activations (`even`) and torchao (`ceil`).
-pub fn e8m0_scale(amax: f32, element: ElementType, rule: Rounding) -> u8 {
-    let amax = amax.abs();
-    if amax.is_nan() {
-        return 255;
-    }
-    if amax.is_infinite() {
-        return 254;
-    }
-    let range = range(element);
-    let byte = match rule {
-        Rounding::Rceil => round_up(amax * (1.0 / range.largest)),
-        Rounding::Floor => (amax.to_bits() >> MANTISSA_BITS).saturating_sub(range.exponent),
-        Rounding::Even => {
-            let half_step = 1 << (MANTISSA_BITS - 1) >> range.mantissa_bits;
-            ((amax.to_bits() + half_step) >> MANTISSA_BITS).saturating_sub(range.exponent)
-        }
-        Rounding::Ceil => round_up(amax).saturating_sub(range.exponent),
-    };
-    byte.min(254) as u8
-}
-
-/// The biased exponent of the smallest power of two that is at least `x`; 0 stands for 2^-127.
-fn round_up(x: f32) -> u32 {
-    let exponent = x.to_bits() >> MANTISSA_BITS;
-    let mantissa = x.to_bits() & MANTISSA;
-    // A subnormal with the top mantissa bit alone is 2^-127 exactly.
-    let above = if exponent == 0 { mantissa > 1 << (MANTISSA_BITS - 1) } else { mantissa != 0 };
-    exponent + u32::from(above)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Rounding::{Ceil, Even, Floor, Rceil};
 
     #[test]
     fn e4m3_rounds_to_even_and_saturates() {
@@ -235,51 +282,5 @@ mod tests {
         assert_eq!(ties.map(|x| e2m1_decode(e2m1_encode(x))), [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0]);
         assert_eq!(ties.map(|x| e2m1_encode(-x) & 0x8), [0x8; 7]);
         assert_eq!([1e9, f32::INFINITY, f32::NEG_INFINITY, f32::NAN].map(e2m1_encode), [0x7, 0x7, 0xF, 0x0]);
-    }
-
-    #[test]
-    fn scale_rules_at_their_boundaries() {
-        let e4m3 = [
-            (448.0, [127, 127, 127, 128]),
-            (450.0, [127, 127, 128, 128]),
-            (480.0, [127, 127, 128, 128]),
-            (496.0, [127, 128, 128, 128]),
-            (512.0, [128, 128, 128, 128]),
-        ];
-        let e2m1 = [
-            (6.0, [127, 127, 127, 128]),
-            (6.5, [127, 127, 128, 128]),
-            (7.0, [127, 128, 128, 128]),
-            (7.5, [127, 128, 128, 128]),
-            (8.0, [128, 128, 128, 128]),
-        ];
-        for (element, cases) in [(ElementType::E4m3, e4m3), (ElementType::E2m1, e2m1)] {
-            for (amax, expected) in cases {
-                let bytes = [Floor, Even, Rceil, Ceil].map(|rule| e8m0_scale(amax, element, rule));
-                assert_eq!(bytes, expected, "{amax} in {element:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn scale_rules_at_the_ends() {
-        for rule in [Floor, Even, Rceil, Ceil] {
-            let byte = |amax| e8m0_scale(amax, ElementType::E4m3, rule);
-            assert_eq!([0.0, 1e-45, 2e-38, f32::INFINITY, f32::NAN].map(byte), [0, 0, 0, 254, 255]);
-        }
-        // 448 * 2^-127 divides to 2^-127, which byte 0 is; what lies above it needs byte 1.
-        let edge = 448.0 * e8m0_decode(0);
-        assert_eq!(e8m0_scale(edge, ElementType::E4m3, Rceil), 0);
-        assert_eq!(e8m0_scale(edge * 1.5, ElementType::E4m3, Rceil), 1);
-    }
-
-    #[test]
-    fn e8m0_keeps_its_ends() {
-        assert_eq!(
-            [1, 120, 127, 130, 254].map(e8m0_decode),
-            [2f32.powi(-126), 2f32.powi(-7), 1.0, 8.0, 2f32.powi(127)]
-        );
-        assert_eq!(f64::from(e8m0_decode(0)), 2f64.powi(-127));
-        assert!(e8m0_decode(255).is_nan());
     }
 }

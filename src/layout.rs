@@ -246,6 +246,16 @@ pub struct Payload {
     pub digits: &'static [Digit],
     /// Padding or refusal.
     pub fit: Fit,
+    /// What no digits can say: a step over the stored 32-bit words.
+    pub word: Option<PayloadWord>,
+}
+
+/// A step over the stored 32-bit words of a payload, after its digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PayloadWord {
+    /// The eight FP4 elements of a word, their bits spread as triton_kernels' Hopper kernel unpacks
+    /// them.
+    Fp4HopperTwiddle,
 }
 
 impl Payload {

@@ -26,7 +26,7 @@
 //!
 //! // The scales are where this row reads them: no flag says so, the row does.
 //! let tokens = vec![1.0f32; 5 * 256];
-//! let input: Quantized<Mxfp8, _> = quantize_input::<Cutlass, _, _>(Tokens::new(&tokens, 5, 256)?)?;
+//! let input: Quantized<Mxfp8, _> = quantize_input(&config, Tokens::new(&tokens, 5, 256)?)?;
 //! assert_eq!(input.scales().len(), 1024); // 5 x 8 scales, padded to 128 x 8
 //!
 //! let routing = Routing::new(5, 1, 4, vec![0, 1, 2, 3, 0], vec![1.0; 5])?;
@@ -57,7 +57,9 @@ pub mod format;
 pub mod layout;
 pub mod moe;
 pub mod oracle;
+pub mod recipe;
 pub mod reference;
+pub mod scale;
 pub mod tensor;
 pub mod transport;
 pub mod weights;

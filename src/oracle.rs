@@ -91,6 +91,12 @@ vocabulary! {
         Sm120 = "sm_120",
         /// DGX Spark.
         Sm121 = "sm_121",
+        /// Instinct MI300.
+        Gfx942 = "gfx942",
+        /// Instinct MI350.
+        Gfx950 = "gfx950",
+        /// Instinct MI450.
+        Gfx1250 = "gfx1250",
     }
 }
 

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use crate::format::{Format, FormatSpec};
 use crate::layout::{Extent, Indivisible, Layout, ScaleLayout};
+use crate::scale::Divisor;
 
 /// Quantised rows without their types: what engines work on. `rows` × `cols` elements in format
 /// `format`, scales in `layout`.
@@ -21,6 +22,10 @@ pub struct RawQuantized {
     pub payload: Vec<u8>,
     /// The scales, in `layout`, padding included.
     pub scales: Vec<u8>,
+    /// The zero points, one byte a block, linear; empty for formats without.
+    pub zero_points: Vec<u8>,
+    /// The second-level scale, for formats that have one.
+    pub global: Option<Divisor>,
 }
 
 /// A buffer that does not have the size that its format and layout ask for.
@@ -72,6 +77,38 @@ pub enum WrongSize {
         /// The type of its scales.
         scale: crate::format::ScaleType,
     },
+    /// A second-level scale that the format lacks, or the other way round.
+    #[error("whether there is a second-level scale does not agree with `{format}`")]
+    Levels {
+        /// The format.
+        format: &'static str,
+    },
+    /// Tokens with zero points.
+    #[error("`{format}` has zero points, which no backend reads of tokens")]
+    ZeroPoints {
+        /// The format.
+        format: &'static str,
+    },
+    /// The zero points.
+    #[error("{rows}x{cols} elements in `{format}` have {expected} zero points, one byte each, not {got}")]
+    ZeroPointBytes {
+        /// The format.
+        format: &'static str,
+        /// Rows.
+        rows: usize,
+        /// Elements of a row.
+        cols: usize,
+        /// Zero points it has.
+        expected: usize,
+        /// Bytes given.
+        got: usize,
+    },
+    /// Ranks whose tensors have scales of their own, where the gathered tensor has one.
+    #[error("the ranks' tensors in `{format}` have different scales, and the gathered one has one scale")]
+    RankScales {
+        /// The format.
+        format: &'static str,
+    },
     /// A block of the format does not divide a row.
     #[error("`{format}` scales blocks of {block} elements, which do not divide rows of {cols}")]
     Block {
@@ -89,11 +126,12 @@ pub enum WrongSize {
 /// # Errors
 /// [`WrongSize::Block`] if a block does not divide a row.
 pub fn scale_extent(format: &FormatSpec, rows: usize, cols: usize) -> Result<Extent, WrongSize> {
-    let Some(block) = format.block else { return Ok(Extent { rows: 0, cols: 0 }) };
-    if !cols.is_multiple_of(block.cols) {
-        return Err(WrongSize::Block { format: format.name, block: block.cols, cols });
+    let extent = Extent { rows, cols };
+    let block = format.block_size(extent).cols;
+    if !cols.is_multiple_of(block) {
+        return Err(WrongSize::Block { format: format.name, block, cols });
     }
-    Ok(Extent { rows: rows.div_ceil(block.rows), cols: cols / block.cols })
+    Ok(format.scales(extent))
 }
 
 /// Rows quantised to format `F`, scales in layout `L`. Made by quantisers, by [`relayout`] and by
@@ -111,10 +149,41 @@ impl<F: Format, L: ScaleLayout> Quantized<F, L> {
     /// Takes bytes that another program made: `payload` row-major, `scales` in layout `L`.
     ///
     /// # Errors
-    /// [`WrongSize`] if either buffer does not have the size that `F` and `L` ask for. Most buffers
-    /// in a wrong layout are caught here; those of equal size cannot be told apart by looking.
+    /// [`WrongSize`] if either buffer does not have the size that `F` and `L` ask for, or `F` has a
+    /// second-level scale or zero points. Most buffers in a wrong layout are caught here; those of
+    /// equal size cannot be told apart by looking.
     pub fn load(rows: usize, cols: usize, payload: Vec<u8>, scales: Vec<u8>) -> Result<Self, WrongSize> {
+        Self::from_parts(rows, cols, payload, scales, None)
+    }
+
+    /// [`load`](Self::load) for a format with a second-level scale.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and if `F` has no second-level scale.
+    pub fn load_two_level(
+        rows: usize,
+        cols: usize,
+        payload: Vec<u8>,
+        scales: Vec<u8>,
+        global: Divisor,
+    ) -> Result<Self, WrongSize> {
+        Self::from_parts(rows, cols, payload, scales, Some(global))
+    }
+
+    fn from_parts(
+        rows: usize,
+        cols: usize,
+        payload: Vec<u8>,
+        scales: Vec<u8>,
+        global: Option<Divisor>,
+    ) -> Result<Self, WrongSize> {
         let format = F::SPEC;
+        if format.global.is_some() != global.is_some() {
+            return Err(WrongSize::Levels { format: format.name });
+        }
+        if format.block.is_some_and(|block| block.zero_point.is_some()) {
+            return Err(WrongSize::ZeroPoints { format: format.name });
+        }
         let expected = rows.saturating_mul(format.element.bytes(cols));
         if payload.len() != expected {
             return Err(WrongSize::Payload { format: format.name, rows, cols, expected, got: payload.len() });
@@ -132,7 +201,8 @@ impl<F: Format, L: ScaleLayout> Quantized<F, L> {
                 got: scales.len(),
             });
         }
-        Ok(Self::from_engine(RawQuantized { format, layout: L::LAYOUT, rows, cols, payload, scales }))
+        let (layout, zero_points) = (L::LAYOUT, Vec::new());
+        Ok(Self::from_engine(RawQuantized { format, layout, rows, cols, payload, scales, zero_points, global }))
     }
 
     /// What an engine has just made in format `F` and layout `L`.
@@ -184,6 +254,9 @@ pub trait Real: Copy + Send + Sync + std::fmt::Debug + 'static {
 
     /// The value, exactly.
     fn to_f32(self) -> f32;
+
+    /// The nearest value, ties to even.
+    fn from_f32(value: f32) -> Self;
 }
 
 impl Real for f32 {
@@ -191,6 +264,10 @@ impl Real for f32 {
 
     fn to_f32(self) -> f32 {
         self
+    }
+
+    fn from_f32(value: f32) -> Self {
+        value
     }
 }
 
@@ -200,6 +277,10 @@ impl Real for half::bf16 {
     fn to_f32(self) -> f32 {
         self.to_f32()
     }
+
+    fn from_f32(value: f32) -> Self {
+        Self::from_f32(value)
+    }
 }
 
 impl Real for half::f16 {
@@ -207,6 +288,10 @@ impl Real for half::f16 {
 
     fn to_f32(self) -> f32 {
         self.to_f32()
+    }
+
+    fn from_f32(value: f32) -> Self {
+        Self::from_f32(value)
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use scalewright::backend::{Activation, Backend};
-use scalewright::config::{self, ActivationFunction, QuantConfig};
+use scalewright::config::{self, ActivationFunction, LayerConfig, QuantConfig};
 use scalewright::for_each_backend;
 use scalewright::generated::BackendId;
 use scalewright::generated::backends::*;
@@ -31,9 +31,16 @@ fn is_known_by_name<B: Backend>() {
 #[backend_test]
 fn honours_what_it_says_and_refuses_the_rest<B: Backend>() {
     let neutral = ActivationFunction::Swigluoai { alpha: 1.0, beta: 0.0, limit: f32::INFINITY };
-    for function in [ActivationFunction::Silu, neutral] {
+    for function in [ActivationFunction::SILU, neutral] {
         let says = B::CONTRACT.activations.iter().any(|honoured| honoured.function == function.kind());
-        assert_eq!(QuantConfig::<B>::new(function).is_ok(), says, "{} {function:?}", B::CONTRACT.name);
+        assert_eq!(config::honours(B::CONTRACT, function).is_ok(), says, "{} {function:?}", B::CONTRACT.name);
+    }
+    // Calibrated scales are given exactly where the row reads them.
+    let inputs = [Some(&B::CONTRACT.gemm1_input), B::CONTRACT.gemm2_input.as_ref()];
+    let reads = inputs.into_iter().flatten().any(|input| input.calibrated().is_some());
+    if let Some(honoured) = B::CONTRACT.activations.iter().find(|one| one.function == Activation::Silu) {
+        let config = QuantConfig::<B>::new(LayerConfig::dynamic(ActivationFunction::SILU));
+        assert_eq!(config.is_ok(), !reads, "{} {honoured:?}", B::CONTRACT.name);
     }
 }
 
@@ -58,8 +65,8 @@ fn constructors_take_what_the_row_honours() {
     assert_eq!(config.contract().name, "flashinfer_cutlass_mxfp4_mxfp8");
 
     let config = DeepgemmFp8BlockSm90::config(deepgemm_fp8_block_sm90::Activation::Silu);
-    assert_eq!(config.activation(), ActivationFunction::Silu);
-    let error = config::check(DeepgemmFp8BlockSm90::CONTRACT, expected).unwrap_err();
+    assert_eq!(config.activation(), ActivationFunction::SILU);
+    let error = config::honours(DeepgemmFp8BlockSm90::CONTRACT, expected).unwrap_err();
     assert_eq!(
         error.to_string(),
         "backend `deepgemm_fp8_block_sm90` does not honour the activation function swigluoai; it honours silu"

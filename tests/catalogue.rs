@@ -2,13 +2,14 @@
 //! numbers were computed apart from this crate, from the closed forms.
 
 use half::bf16;
-use scalewright::config::ActivationFunction;
+use scalewright::config::{ActivationFunction, LayerConfig};
 use scalewright::cpu::layer::forward;
 use scalewright::cpu::quantize::{quantize_input, quantize_prepared};
 use scalewright::format::{ElementType, FormatSpec};
 use scalewright::generated::BackendId;
 use scalewright::generated::backends::{
     FlashinferCutlassMxfp4Mxfp8 as Cutlass, FlashinferTrtllmMxfp4Mxfp8 as Trtllm,
+    flashinfer_cutlass_mxfp4_mxfp8, flashinfer_trtllm_mxfp4_mxfp8,
 };
 use scalewright::generated::formats::{BF16, Mxfp8};
 use scalewright::generated::layouts::{
@@ -39,14 +40,16 @@ fn t01_one_branch_of_two_siblings() {
     let values = t01_tokens();
     let tokens = Tokens::new(&values, 5, 256).unwrap();
 
-    let cutlass: Quantized<Mxfp8, Swizzled128x4> = quantize_input::<Cutlass, Mxfp8, _>(tokens).unwrap();
+    let config = Cutlass::config(flashinfer_cutlass_mxfp4_mxfp8::Activation::Silu);
+    let cutlass: Quantized<Mxfp8, Swizzled128x4> = quantize_input(&config, tokens).unwrap();
     let scales = cutlass.scales();
     assert_eq!(scales.len(), 1024);
     // (1, 0) at 16, (0, 4) at 512, (4, 7) at 579.
     assert_eq!((scales[16], scales[512], scales[579]), (9, 5, 40));
     assert_eq!(scales.iter().filter(|byte| **byte != 0).count(), 40);
 
-    let trtllm: Quantized<Mxfp8, Linear> = quantize_input::<Trtllm, Mxfp8, _>(tokens).unwrap();
+    let config = Trtllm::config(flashinfer_trtllm_mxfp4_mxfp8::Activation::Silu);
+    let trtllm: Quantized<Mxfp8, Linear> = quantize_input(&config, tokens).unwrap();
     assert_eq!(trtllm.scales(), (1..=40).collect::<Vec<u8>>());
     assert_eq!(trtllm.payload(), cutlass.payload());
 
@@ -94,18 +97,16 @@ fn t05_the_stride_of_one_expert() {
 fn t05_experts_are_padded_one_by_one() {
     // The same with weights that the CUTLASS row prepares: 2 experts, down 160 x 96, so 3 columns.
     let contract = BackendId::FlashinferCutlassMxfp4Mxfp8.contract();
-    let stack = |rows: usize, cols: usize, first: usize| Stack {
-        rows,
-        cols,
-        payload: vec![0x22; 2 * rows * cols / 2],
-        scales: (0..2 * rows * cols / 32).map(|index| (first + index % 120) as u8).collect(),
+    let stack = |rows: usize, cols: usize, first: usize| {
+        let scales = (0..2 * rows * cols / 32).map(|index| (first + index % 120) as u8).collect();
+        Stack::new(rows, cols, vec![0x22; 2 * rows * cols / 2], scales)
     };
     let weights = Canonical {
         format: contract.weight.format,
         experts: 2,
         hidden: 160,
         intermediate: 96,
-        gate: stack(96, 160, 1),
+        gate: Some(stack(96, 160, 1)),
         up: stack(96, 160, 1),
         down: stack(160, 96, 1),
         biases: None,
@@ -144,15 +145,11 @@ fn t10_the_granularity_of_interleaving() {
 /// Weights of one element each, unquantised: nothing but the order of halves is at stake.
 #[test]
 fn t09_swapped_halves() {
-    assert!((activate(ActivationFunction::Silu, 1.0, 2.0) - 1.462_117).abs() < 1e-6);
-    assert!((activate(ActivationFunction::Silu, 2.0, 1.0) - 1.761_594).abs() < 1e-6);
+    assert!((activate(ActivationFunction::SILU, 1.0, 2.0) - 1.462_117).abs() < 1e-6);
+    assert!((activate(ActivationFunction::SILU, 2.0, 1.0) - 1.761_594).abs() < 1e-6);
 
-    let one = |value: f32| Stack {
-        rows: 1,
-        cols: 1,
-        payload: bf16::from_f32(value).to_le_bytes().to_vec(),
-        scales: Vec::new(),
-    };
+    let one =
+        |value: f32| Stack::new(1, 1, bf16::from_f32(value).to_le_bytes().to_vec(), Vec::new());
     let format: &'static FormatSpec = &BF16;
     assert_eq!(format.element, ElementType::Bf16);
     let weights = Canonical {
@@ -160,7 +157,7 @@ fn t09_swapped_halves() {
         experts: 1,
         hidden: 1,
         intermediate: 1,
-        gate: one(1.0),
+        gate: Some(one(1.0)),
         up: one(2.0),
         down: one(1.0),
         biases: None,
@@ -177,14 +174,16 @@ fn t09_swapped_halves() {
     static FORMATS: &[&FormatSpec] = &[&BF16];
     contract.gemm1_input.formats = FORMATS;
     contract.gemm1_input.rounding = None;
+    contract.gemm1_input.quantize = None;
     contract.gemm1_input.layout = scalewright::backend::Known::Is(unscaled);
     contract.gemm2_input = Some(contract.gemm1_input.clone());
 
     let prepared = prepare(&contract, scalewright::backend::Activation::Silu, &weights).unwrap();
     let x = [bf16::ONE];
-    let input = quantize_prepared(&contract, format, Tokens::new(&x, 1, 1).unwrap()).unwrap();
+    let input = quantize_prepared(&contract, format, None, Tokens::new(&x, 1, 1).unwrap()).unwrap();
     let routing = Routing::new(1, 1, 1, vec![0], vec![1.0]).unwrap();
-    let output = forward(&contract, ActivationFunction::Silu, &prepared, &input, &routing).unwrap();
+    let config = LayerConfig::dynamic(ActivationFunction::SILU);
+    let output = forward(&contract, &config, &prepared, &input, &routing).unwrap();
     // bf16 of 1.462117, and not of 1.761594.
     assert_eq!(output, [bf16::from_f32(1.462_117)]);
 }

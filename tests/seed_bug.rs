@@ -18,9 +18,10 @@ use scalewright::generated::layouts::{self, Swizzled128x4};
 use scalewright::layout::Layout;
 use scalewright::moe::layer::{Layer, Operand};
 use scalewright::moe::routing::Routing;
+use scalewright::recipe::Recipe;
 use scalewright::reference::{self, Chosen};
 use scalewright::tensor::{Quantized, RawQuantized, Tokens, WrongSize};
-use scalewright::weights::canonical::Canonical;
+use scalewright::weights::canonical::{Canonical, Matrix};
 use scalewright::weights::prepared::Prepared;
 use scalewright::weights::synthetic::{self, Shape};
 use scalewright_codegen::{Source, check, emit};
@@ -39,7 +40,7 @@ fn moe_kernel_quantize_input(
         "mxfp8" => (Some(Rounding::Rceil), &layouts::LINEAR),
         _ => (None, layout),
     };
-    quantize(tokens, quant_dtype, rounding, layout, 1).unwrap()
+    quantize(tokens, quant_dtype, Recipe::dynamic(rounding), layout, 1).unwrap()
 }
 
 /// Tokens whose neighbouring blocks and rows are powers of two apart: with equal scales everywhere a
@@ -81,11 +82,18 @@ fn trtllm() -> QuantConfig<Trtllm> {
 
 /// What the layer should make of `input`, whose scales are row by row.
 fn judged(input: &RawQuantized) -> Vec<f64> {
-    let values =
-        reference::dequantize(&formats::MXFP8, input.rows, input.cols, &input.payload, &input.scales);
+    let matrix = Matrix {
+        rows: input.rows,
+        cols: input.cols,
+        payload: &input.payload,
+        scales: &input.scales,
+        zero_points: &[],
+        global: None,
+    };
+    let values = reference::dequantize(&formats::MXFP8, &matrix);
     let routing = routing(input.rows);
     let chosen = Chosen { ids: routing.ids(), weights: routing.weights(), top_k: routing.top_k() };
-    let requantised = Some((&formats::MXFP8, Some(Rounding::Rceil)));
+    let requantised = Some((&formats::MXFP8, Recipe::dynamic(Some(Rounding::Rceil))));
     reference::layer(&weights(), cutlass().activation(), chosen, &values.unwrap(), requantised).unwrap()
 }
 
@@ -133,7 +141,7 @@ fn the_faulty_branch_fails_the_layer() {
     let error = off_by(&run(cutlass(), &taken.unwrap(), rows), &judged);
     assert!(error > 10.0 * TOLERANCE, "the faulty branch is off by {error} only");
 
-    let right = quantize_input::<Cutlass, Mxfp8, _>(tokens).unwrap();
+    let right = quantize_input(&cutlass(), tokens).unwrap();
     let error = off_by(&run(cutlass(), &right, rows), &judged);
     assert!(error <= TOLERANCE, "the row's own quantiser is off by {error}");
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use digits::{Axis, Number};
 use words::{
     Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, Engine,
-    Evidence, GemmType, GlobalScope, Half, Library, Parameter, QuantizeAt, Rounding, RoutingMethod,
-    ScaleType,
+    Evidence, GemmType, GlobalScope, Half, Library, Parameter, PayloadWord, QuantizeAt, Rounding, RoutingMethod,
+    ScaleSource, ScaleType,
 };
 
 /// A checked table. Entries are sorted by name.
@@ -93,6 +93,8 @@ pub struct Payload {
     pub number: Number,
     /// Padding or refusal.
     pub fit: Fit,
+    /// What happens to the stored words after that.
+    pub word: Option<PayloadWord>,
 }
 
 /// The sequence of weight rows.
@@ -127,9 +129,30 @@ pub struct BlockScale {
     /// Its type.
     pub scale: ScaleType,
     /// Rows of a block.
-    pub rows: usize,
+    pub rows: Reach,
     /// Elements of a block along K.
-    pub cols: usize,
+    pub cols: Reach,
+    /// The type of the zero points.
+    pub zero_point: Option<ElementType>,
+}
+
+/// How far a block reaches along one axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// This many elements.
+    Of(usize),
+    /// From end to end.
+    Whole,
+}
+
+impl Reach {
+    /// The elements, where their number does not hang on the matrix.
+    pub fn fixed(self) -> Option<usize> {
+        match self {
+            Self::Of(elements) => Some(elements),
+            Self::Whole => None,
+        }
+    }
 }
 
 /// Something that the table says or that only the vendor's library knows.
@@ -283,16 +306,32 @@ pub struct Input {
     pub quantize: Option<QuantizeAt>,
     /// Where the scales are.
     pub layout: Known<Scales>,
-    /// The type of the prepared scales, where it is not the format's own.
-    pub prepared_dtype: Option<ScaleType>,
+    /// What the backend is handed, where its scales have another type than the kernel's.
+    pub prepared_format: Option<Arc<Format>>,
     /// Rows by expert.
     pub grouping: Option<Grouping>,
     /// What the hidden size is padded to.
     pub multiple: usize,
+    /// Where the one scale of a tensor comes from, for formats with such a scale.
+    pub source: Option<ScaleSource>,
     /// The second level.
     pub global: Option<GlobalScale>,
     /// The epilogue factor.
     pub alpha: Option<Alpha>,
+}
+
+impl Input {
+    /// The formats that the backend is handed.
+    pub fn handed(&self) -> &[Arc<Format>] {
+        self.prepared_format.as_ref().map_or(&self.formats, std::slice::from_ref)
+    }
+
+    /// The convention of a scale that the caller has to give: that of the second level, or
+    /// multiplier for the static scale of a tensor; `None` if all scales are chosen from the numbers.
+    pub fn calibrated(&self) -> Option<Convention> {
+        let fixed = (self.source == Some(ScaleSource::Static)).then_some(Convention::Multiplier);
+        self.global.map(|global| global.convention).or(fixed)
+    }
 }
 
 /// Where the scales of a GEMM's input are.
@@ -403,14 +442,14 @@ impl Transport {
         let Carries::Payloads(payloads) = &self.carries else { return Delivery::Local };
         let taken = payloads.iter().find_map(|(format, wire)| delivery_as(format, wire, &row.gemm1));
         taken.unwrap_or_else(|| {
-            let names: Vec<_> = row.gemm1.formats.iter().map(|format| format.name.as_str()).collect();
+            let names: Vec<_> = row.gemm1.handed().iter().map(|format| format.name.as_str()).collect();
             Delivery::Refused(format!("carries neither {} nor 16-bit tokens", names.join(" nor ")))
         })
     }
 }
 
 fn delivery_as(format: &Arc<Format>, wire: &Wire, input: &Input) -> Option<Delivery> {
-    let reads = input.formats.contains(format);
+    let reads = input.handed().contains(format);
     let expert_quantizes = input.quantize == Some(QuantizeAt::Expert);
     match (wire, &input.layout) {
         (Wire::Plain, _) if reads || expert_quantizes => Some(Delivery::Direct(None)),

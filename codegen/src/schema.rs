@@ -5,8 +5,8 @@
 use crate::diagnostic::{Code, Diagnostic};
 use crate::model::words::{
     Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, End,
-    Evidence, GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, QuantizeAt,
-    QuantizeWhen, Rounding, RoutingMethod, ScaleType, Scope,
+    Evidence, GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, PayloadWord, QuantizeAt,
+    QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope,
 };
 use crate::read::{ByWord, Named, Node, Part, Read, record};
 use crate::source::At;
@@ -46,6 +46,7 @@ record! {
         digits: At<Vec<At<String>>>,
         pad: Option<At<RowCol>>,
         divides: Option<At<RowCol>>,
+        word: Option<At<PayloadWord>>,
     }
 }
 
@@ -75,9 +76,11 @@ record! {
 }
 
 record! {
-    /// `scale.block = …` and `scale.global = …` of a format
+    /// `scale.block = …`, `scale.row = …` or `scale.tensor = …`, and `scale.global = …` of a format
     struct FormatScale {
         block: Option<At<BlockScale>>,
+        row: Option<At<WideScale>>,
+        tensor: Option<At<WideScale>>,
         global: Option<At<GlobalScaleType>>,
     }
 }
@@ -88,6 +91,14 @@ record! {
         dtype: At<ScaleType>,
         rows: At<usize>,
         cols: At<usize>,
+        zero_point: Option<At<ElementType>>,
+    }
+}
+
+record! {
+    /// `scale.row = { dtype = "f32" }`, `scale.tensor = { dtype = "f32" }`
+    struct WideScale {
+        dtype: At<ScaleType>,
     }
 }
 
@@ -149,7 +160,7 @@ record! {
         layout: At<VendorOr<Name>>,
         encoding: At<VendorOr<Encoding>>,
         fill: Option<At<u8>>,
-        global: Option<GlobalScale>,
+        global: Option<At<GlobalScale>>,
     }
 }
 
@@ -211,8 +222,9 @@ record! {
         prepared_dtype: Option<At<ScaleType>>,
         grouping: Option<At<Grouping>>,
         multiple: Option<Multiple>,
-        global: Option<GlobalScale>,
-        alpha: Option<Alpha>,
+        scale: Option<At<ScaleSource>>,
+        global: Option<At<GlobalScale>>,
+        alpha: Option<At<Alpha>>,
     }
 }
 
@@ -222,8 +234,9 @@ record! {
         format: At<Vec<Name>>,
         rounding: Option<At<Rounding>>,
         layout: Option<At<VendorOr<Gemm2Layout>>>,
-        global: Option<GlobalScale>,
-        alpha: Option<Alpha>,
+        scale: Option<At<ScaleSource>>,
+        global: Option<At<GlobalScale>>,
+        alpha: Option<At<Alpha>>,
     }
 }
 

@@ -299,3 +299,43 @@ fn half_truths_are_refused() {
     );
     assert!(of(aliased).contains(&Code::E0107));
 }
+
+/// Formats and tokens of every kind of scale, each wrong in one way.
+#[test]
+fn scales_that_do_not_fit_are_found() {
+    let format = |body: &str| codes(&format!("schema = 1\n[format.x]\n{body}"));
+    let fits = [
+        "element = \"e4m3\"\nscale.row = { dtype = \"f32\" }",
+        "element = \"int8\"\nscale.tensor = { dtype = \"f32\" }",
+        "element = \"uint4\"\nscale.block = { dtype = \"bf16\", rows = 1, cols = 64, zero_point = \"uint4\" }",
+    ];
+    for body in fits {
+        assert!(format(body).is_empty(), "{body}");
+    }
+    let misfits = [
+        "element = \"e4m3\"\nscale.row = { dtype = \"f32\" }\nscale.tensor = { dtype = \"f32\" }",
+        "element = \"int4\"\nscale.block = { dtype = \"bf16\", rows = 1, cols = 33 }",
+        "element = \"int4\"\nscale.block = { dtype = \"bf16\", rows = 1, cols = 64, zero_point = \"uint4\" }",
+        "element = \"uint4\"\nscale.block = { dtype = \"bf16\", rows = 1, cols = 64 }",
+        "element = \"uint4\"\nscale.block = { dtype = \"bf16\", rows = 1, cols = 64, zero_point = \"int8\" }",
+        "element = \"bf16\"\nscale.tensor = { dtype = \"f32\" }",
+        "element = \"e5m2\"",
+    ];
+    for body in misfits {
+        assert_eq!(format(body), ["E0303"], "{body}");
+    }
+    let table = |old: &str, new: &str| {
+        let text = include_str!("contracts.toml");
+        assert!(text.contains(old), "{old}");
+        codes(&text.replace(old, new))
+    };
+    // One scale a tensor needs a source, and nothing else has one.
+    let tensor = "[format.mxfp8]\nelement = \"e4m3\"\nscale.tensor = { dtype = \"e8m0\" }";
+    let block = "[format.mxfp8]\nelement = \"e4m3\"\nscale.block = { dtype = \"e8m0\", rows = 1, cols = 32 }";
+    assert!(table(block, tensor).contains(&"E0307"));
+    let given = table("multiple = { hidden = 256 }", "multiple = { hidden = 256 }\nscale = \"static\"");
+    assert_eq!(given, ["E0307"]);
+    // What is handed over has another type of scales, and a format that has them.
+    assert_eq!(table("prepared_dtype = \"f32\"", "prepared_dtype = \"e8m0\""), ["E0306"]);
+    assert!(table("prepared_dtype = \"f32\"", "prepared_dtype = \"bf16\"").contains(&"E0301"));
+}

@@ -7,7 +7,7 @@ use ::scalewright::backend::{
     Fact, Grouping, Honoured, InputContract, InputLayout, Kernel, Known, QuantizeAt,
     Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
-use ::scalewright::config::{ActivationFunction, QuantConfig};
+use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
 use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
 use super::super::{formats, layouts};
 
@@ -39,11 +39,18 @@ pub enum Activation {
 impl DeepgemmFp8BlockSm90 {
     /// The quant config of a layer on this row.
     pub fn config(activation: Activation) -> QuantConfig<Self> {
-        QuantConfig::from_row(
-            match activation {
-                Activation::Silu => ActivationFunction::Silu,
-            },
-        )
+        let activation = match activation {
+            Activation::Silu => {
+                ActivationFunction::Silu {
+                    limit: f32::INFINITY,
+                }
+            }
+        };
+        QuantConfig::from_row(LayerConfig {
+            activation,
+            gemm1: None,
+            gemm2: None,
+        })
     }
 }
 
@@ -96,11 +103,12 @@ pub static CONTRACT: Contract = Contract {
             prepared: &layouts::LINEAR,
             kernel: &layouts::MN_MAJOR_F32,
         }),
-        prepared_dtype: None,
+        prepared_format: None,
         grouping: Some(Grouping::Ranges {
             start_multiple: 128,
         }),
         multiple: 128,
+        source: None,
         global: None,
         alpha: None,
     },
@@ -112,9 +120,10 @@ pub static CONTRACT: Contract = Contract {
             prepared: &layouts::MN_MAJOR_F32,
             kernel: &layouts::MN_MAJOR_F32,
         }),
-        prepared_dtype: None,
+        prepared_format: None,
         grouping: None,
         multiple: 1,
+        source: None,
         global: None,
         alpha: None,
     }),

@@ -8,7 +8,7 @@ use ::scalewright::backend::{
     Kernel, Known, Parameter, QuantizeAt, Reads, VllmNames, WeightContract, WeightPad,
     WeightScale,
 };
-use ::scalewright::config::{ActivationFunction, QuantConfig};
+use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
 use ::scalewright::oracle::{Device, ExpertsClass, Requires};
 use super::super::{formats, layouts};
 
@@ -49,18 +49,25 @@ pub enum Activation {
 impl FlashinferCutlassMxfp4Mxfp8 {
     /// The quant config of a layer on this row.
     pub fn config(activation: Activation) -> QuantConfig<Self> {
-        QuantConfig::from_row(
-            match activation {
-                Activation::Silu => ActivationFunction::Silu,
-                Activation::Swigluoai { alpha, beta, limit } => {
-                    ActivationFunction::Swigluoai {
-                        alpha,
-                        beta,
-                        limit,
-                    }
+        let activation = match activation {
+            Activation::Silu => {
+                ActivationFunction::Silu {
+                    limit: f32::INFINITY,
                 }
-            },
-        )
+            }
+            Activation::Swigluoai { alpha, beta, limit } => {
+                ActivationFunction::Swigluoai {
+                    alpha,
+                    beta,
+                    limit,
+                }
+            }
+        };
+        QuantConfig::from_row(LayerConfig {
+            activation,
+            gemm1: None,
+            gemm2: None,
+        })
     }
 }
 
@@ -119,11 +126,12 @@ pub static CONTRACT: Contract = Contract {
             prepared: &layouts::SWIZZLED_128X4,
             kernel: &layouts::SWIZZLED_128X4,
         }),
-        prepared_dtype: None,
+        prepared_format: None,
         grouping: Some(Grouping::SpreadRanges {
             start_multiple: 128,
         }),
         multiple: 128,
+        source: None,
         global: None,
         alpha: None,
     },
@@ -135,9 +143,10 @@ pub static CONTRACT: Contract = Contract {
             prepared: &layouts::SWIZZLED_128X4,
             kernel: &layouts::SWIZZLED_128X4,
         }),
-        prepared_dtype: None,
+        prepared_format: None,
         grouping: None,
         multiple: 1,
+        source: None,
         global: None,
         alpha: None,
     }),

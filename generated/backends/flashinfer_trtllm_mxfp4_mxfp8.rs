@@ -8,7 +8,7 @@ use ::scalewright::backend::{
     Kernel, Known, Parameter, QuantizeAt, Reads, VllmNames, WeightContract, WeightPad,
     WeightScale,
 };
-use ::scalewright::config::{ActivationFunction, QuantConfig};
+use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
 use ::scalewright::oracle::{Device, ExpertsClass, Requires, RoutingMethod};
 use super::super::{formats, layouts};
 
@@ -49,18 +49,25 @@ pub enum Activation {
 impl FlashinferTrtllmMxfp4Mxfp8 {
     /// The quant config of a layer on this row.
     pub fn config(activation: Activation) -> QuantConfig<Self> {
-        QuantConfig::from_row(
-            match activation {
-                Activation::Silu => ActivationFunction::Silu,
-                Activation::Swigluoai { alpha, beta, limit } => {
-                    ActivationFunction::Swigluoai {
-                        alpha,
-                        beta,
-                        limit,
-                    }
+        let activation = match activation {
+            Activation::Silu => {
+                ActivationFunction::Silu {
+                    limit: f32::INFINITY,
                 }
-            },
-        )
+            }
+            Activation::Swigluoai { alpha, beta, limit } => {
+                ActivationFunction::Swigluoai {
+                    alpha,
+                    beta,
+                    limit,
+                }
+            }
+        };
+        QuantConfig::from_row(LayerConfig {
+            activation,
+            gemm1: None,
+            gemm2: None,
+        })
     }
 }
 
@@ -119,9 +126,10 @@ pub static CONTRACT: Contract = Contract {
             prepared: &layouts::LINEAR,
             kernel: &layouts::LINEAR,
         }),
-        prepared_dtype: None,
+        prepared_format: None,
         grouping: Some(Grouping::Tokens),
         multiple: 256,
+        source: None,
         global: None,
         alpha: None,
     },
@@ -130,9 +138,10 @@ pub static CONTRACT: Contract = Contract {
         rounding: Some(::scalewright::format::Rounding::Rceil),
         quantize: None,
         layout: Known::Vendor("8x4 or 128x4, by the tile that the kernel picks"),
-        prepared_dtype: None,
+        prepared_format: None,
         grouping: None,
         multiple: 1,
+        source: None,
         global: None,
         alpha: None,
     }),

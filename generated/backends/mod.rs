@@ -2,17 +2,50 @@
 
 //! The rows of the table.
 
+pub mod cutlass_fp8_per_tensor;
+pub mod cutlass_fp8_per_token;
+pub mod deepgemm_fp8_block_sm100;
 pub mod deepgemm_fp8_block_sm90;
+pub mod flashinfer_cutedsl_nvfp4;
 pub mod flashinfer_cutlass_mxfp4_mxfp8;
+pub mod flashinfer_cutlass_nvfp4;
 pub mod flashinfer_trtllm_mxfp4_mxfp8;
+pub mod flashinfer_trtllm_nvfp4;
+pub mod marlin_mxfp4;
+pub mod triton_mxfp4_sm100;
+pub mod triton_mxfp4_sm90;
+pub mod triton_mxfp8;
+pub mod triton_unquantized;
 
+pub use self::cutlass_fp8_per_tensor::CutlassFp8PerTensor;
+pub use self::cutlass_fp8_per_token::CutlassFp8PerToken;
+pub use self::deepgemm_fp8_block_sm100::DeepgemmFp8BlockSm100;
 pub use self::deepgemm_fp8_block_sm90::DeepgemmFp8BlockSm90;
+pub use self::flashinfer_cutedsl_nvfp4::FlashinferCutedslNvfp4;
 pub use self::flashinfer_cutlass_mxfp4_mxfp8::FlashinferCutlassMxfp4Mxfp8;
+pub use self::flashinfer_cutlass_nvfp4::FlashinferCutlassNvfp4;
 pub use self::flashinfer_trtllm_mxfp4_mxfp8::FlashinferTrtllmMxfp4Mxfp8;
+pub use self::flashinfer_trtllm_nvfp4::FlashinferTrtllmNvfp4;
+pub use self::marlin_mxfp4::MarlinMxfp4;
+pub use self::triton_mxfp4_sm100::TritonMxfp4Sm100;
+pub use self::triton_mxfp4_sm90::TritonMxfp4Sm90;
+pub use self::triton_mxfp8::TritonMxfp8;
+pub use self::triton_unquantized::TritonUnquantized;
 
 /// Every row's contract, sorted by name.
 pub static CONTRACTS: &[&::scalewright::backend::Contract] = &[
+    &cutlass_fp8_per_tensor::CONTRACT,
+    &cutlass_fp8_per_token::CONTRACT,
+    &deepgemm_fp8_block_sm100::CONTRACT,
     &deepgemm_fp8_block_sm90::CONTRACT,
+    &flashinfer_cutedsl_nvfp4::CONTRACT,
     &flashinfer_cutlass_mxfp4_mxfp8::CONTRACT,
+    &flashinfer_cutlass_nvfp4::CONTRACT,
     &flashinfer_trtllm_mxfp4_mxfp8::CONTRACT,
+    &flashinfer_trtllm_nvfp4::CONTRACT,
+    &marlin_mxfp4::CONTRACT,
+    &triton_mxfp4_sm100::CONTRACT,
+    &triton_mxfp4_sm90::CONTRACT,
+    &triton_mxfp8::CONTRACT,
+    &triton_unquantized::CONTRACT,
 ];

@@ -3,6 +3,7 @@
 // quantize_mxfp8_linear: rows to mxfp8, scales in layout linear. It serves
 //   flashinfer_cutlass_mxfp4_mxfp8
 //   flashinfer_trtllm_mxfp4_mxfp8
+//   triton_mxfp8
 
 // Fixed-width names; a kernel is one string and includes nothing.
 using u8 = unsigned char;

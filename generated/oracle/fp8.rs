@@ -21,12 +21,22 @@ pub static ORACLE: Oracle = Oracle {
     orders: &[
         Order {
             engine: Engine::Vllm,
-            rows: &[&backends::deepgemm_fp8_block_sm90::CONTRACT],
+            rows: &[
+                &backends::deepgemm_fp8_block_sm90::CONTRACT,
+                &backends::deepgemm_fp8_block_sm100::CONTRACT,
+                &backends::cutlass_fp8_per_token::CONTRACT,
+                &backends::cutlass_fp8_per_tensor::CONTRACT,
+            ],
             reorder: &[],
         },
         Order {
             engine: Engine::Native,
-            rows: &[&backends::deepgemm_fp8_block_sm90::CONTRACT],
+            rows: &[
+                &backends::deepgemm_fp8_block_sm90::CONTRACT,
+                &backends::deepgemm_fp8_block_sm100::CONTRACT,
+                &backends::cutlass_fp8_per_token::CONTRACT,
+                &backends::cutlass_fp8_per_tensor::CONTRACT,
+            ],
             reorder: &[],
         },
     ],

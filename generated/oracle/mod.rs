@@ -4,6 +4,15 @@
 
 pub mod fp8;
 pub mod mxfp4;
+pub mod mxfp8;
+pub mod nvfp4;
+pub mod unquantized;
 
 /// Every family's oracle, sorted by name.
-pub static ORACLES: &[&::scalewright::oracle::Oracle] = &[&fp8::ORACLE, &mxfp4::ORACLE];
+pub static ORACLES: &[&::scalewright::oracle::Oracle] = &[
+    &fp8::ORACLE,
+    &mxfp4::ORACLE,
+    &mxfp8::ORACLE,
+    &nvfp4::ORACLE,
+    &unquantized::ORACLE,
+];

@@ -3,7 +3,8 @@
 //! The oracle of mxfp4 weights: `[oracle.mxfp4]`.
 
 use ::scalewright::oracle::{
-    Engine, NothingFits, Oracle, Order, Request, Selection, evaluate,
+    Change, Device, Engine, NothingFits, Oracle, Order, Reorder, Request, Selection,
+    Situation, evaluate,
 };
 use super::super::backends;
 
@@ -23,15 +24,32 @@ pub static ORACLE: Oracle = Oracle {
             engine: Engine::Vllm,
             rows: &[
                 &backends::flashinfer_trtllm_mxfp4_mxfp8::CONTRACT,
+                &backends::triton_mxfp4_sm90::CONTRACT,
+                &backends::triton_mxfp4_sm100::CONTRACT,
                 &backends::flashinfer_cutlass_mxfp4_mxfp8::CONTRACT,
+                &backends::marlin_mxfp4::CONTRACT,
             ],
-            reorder: &[],
+            reorder: &[
+                Reorder {
+                    when: Situation {
+                        devices: Some(&[Device::Sm120, Device::Sm121]),
+                        activations: None,
+                    },
+                    change: Change::After {
+                        row: "triton_mxfp4_sm100",
+                        anchor: "marlin_mxfp4",
+                    },
+                },
+            ],
         },
         Order {
             engine: Engine::Native,
             rows: &[
                 &backends::flashinfer_cutlass_mxfp4_mxfp8::CONTRACT,
                 &backends::flashinfer_trtllm_mxfp4_mxfp8::CONTRACT,
+                &backends::marlin_mxfp4::CONTRACT,
+                &backends::triton_mxfp4_sm90::CONTRACT,
+                &backends::triton_mxfp4_sm100::CONTRACT,
             ],
             reorder: &[],
         },

@@ -6,7 +6,7 @@ use std::io::Write;
 use scalewright::backend::{
     BiasOrder, Contract, Encoding, Grouping, InputContract, Kernel, Known, QuantizeAt, WeightContract,
 };
-use scalewright::format::FormatSpec;
+use scalewright::format::{FormatSpec, Reach};
 use scalewright::generated::BackendId;
 use scalewright::oracle::Requires;
 use scalewright::transport;
@@ -64,10 +64,15 @@ fn format(format: &FormatSpec) -> String {
         Some(block) => {
             let scale = format!("{:?}", block.scale).to_lowercase();
             let global = if format.global.is_some() { ", and a global scale" } else { "" };
-            format!(
-                "{}: {element}, one {scale} scale for {} x {}{global}",
-                format.name, block.rows, block.cols
-            )
+            let blocks = match (block.rows, block.cols) {
+                (Reach::Of(rows), Reach::Of(cols)) => format!("for {rows} x {cols}"),
+                (Reach::Of(1), Reach::Whole) => "a row".to_owned(),
+                (Reach::Of(rows), Reach::Whole) => format!("for {rows} rows"),
+                (Reach::Whole, Reach::Of(cols)) => format!("for {cols} columns"),
+                (Reach::Whole, Reach::Whole) => "a tensor".to_owned(),
+            };
+            let zero_points = if block.zero_point.is_some() { ", and zero points" } else { "" };
+            format!("{}: {element}, one {scale} scale {blocks}{zero_points}{global}", format.name)
         }
     }
 }

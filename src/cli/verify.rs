@@ -1,5 +1,6 @@
 //! `scalewright verify`: the main job.
 
+mod family;
 mod layer;
 mod parameters;
 
@@ -12,17 +13,21 @@ use scalewright::backend::{Contract, Kernel, Known};
 use scalewright::config::ActivationFunction;
 use scalewright::conformance::{self, Case, Measure, TOLERANCE, measure};
 use scalewright::generated::BackendId;
-use scalewright::weights::synthetic::NAMED;
 use serde_json::json;
 
 use super::{Trouble, question};
-use layer::Layer;
+use family::Family;
+use layer::{Agreement, Layer};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Only this row; may be given several times.
     #[arg(long = "backend", value_name = "B")]
     backends: Vec<String>,
+    /// The family of models that the layer is in the image of. The shipped layer is gpt-oss's; others are
+    /// made up.
+    #[arg(long, value_enum)]
+    model: Option<Family>,
     /// A gpt-oss layer in safetensors instead of the shipped one: a Hugging Face checkpoint or shard.
     #[arg(long, value_name = "FILE", conflicts_with = "shape")]
     weights: Option<PathBuf>,
@@ -33,7 +38,8 @@ pub(super) struct Arguments {
     /// beside the weights, or gpt-oss's own 7.
     #[arg(long, value_name = "L", value_parser = positive)]
     limit: Option<f32>,
-    /// A made-up layer of a real model's size: gpt-oss-20b or gpt-oss-120b.
+    /// A made-up layer of a real model's size: gpt-oss-20b, gpt-oss-120b, mixtral-8x7b, qwen3-30b-a3b or
+    /// deepseek-v3.
     #[arg(long, value_name = "NAME")]
     shape: Option<String>,
     /// How many tokens; all that the file has, or 16.
@@ -97,20 +103,27 @@ fn rows(names: &[String]) -> Result<Vec<BackendId>, Trouble> {
 }
 
 fn load(arguments: &Arguments) -> Result<Layer, Trouble> {
+    let name = arguments.shape.as_deref();
+    let named = name.map(family::named).transpose()?;
+    let family = match (arguments.model, named) {
+        (Some(model), Some((family, _))) if model != family => {
+            let (family, model) = (family.name(), model.name());
+            return Err(question(format!("that shape is of {family}, not of {model}")));
+        }
+        (Some(family), _) | (None, Some((family, _))) => family,
+        (None, None) => Family::GptOss,
+    };
+    if family != Family::GptOss && (arguments.weights.is_some() || arguments.limit.is_some()) {
+        return Err(question("--weights and --limit are for gpt-oss only"));
+    }
     let beside = arguments.weights.as_deref().map(parameters::swiglu_limit).transpose()?.flatten();
-    let limit = arguments.limit.or(beside).unwrap_or(7.0);
-    let activation = ActivationFunction::Swigluoai { alpha: 1.702, beta: 1.0, limit };
+    let activation = family.activation(arguments.limit.or(beside));
     let tokens = arguments.tokens.map(|tokens| tokens as usize);
-    match (&arguments.weights, &arguments.shape) {
-        (Some(file), _) => Layer::from_file(file, arguments.layer, tokens, activation),
-        (None, Some(name)) => match NAMED.iter().find(|(known, _)| known == name) {
-            Some((name, shape)) => Layer::made_up(name, *shape, tokens.unwrap_or(16), activation),
-            None => {
-                let known: Vec<_> = NAMED.iter().map(|(name, _)| *name).collect();
-                Err(question(format!("there is no shape `{name}`; there are {}", known.join(" and "))))
-            }
-        },
-        (None, None) => Layer::shipped(tokens, activation),
+    match (&arguments.weights, named, family) {
+        (Some(file), ..) => Layer::from_file(file, arguments.layer, tokens, activation),
+        (None, Some((_, shape)), _) => Layer::made_up(family, shape, name, tokens, activation),
+        (None, None, Family::GptOss) => Layer::shipped(tokens, activation),
+        (None, None, _) => Layer::made_up(family, family.small(), None, tokens, activation),
     }
 }
 
@@ -123,25 +136,24 @@ struct Row {
 }
 
 fn run_row(contract: &Contract, layer: &Layer) -> Result<Row, String> {
-    let (activation, without_biases, refused) =
-        conformance::adapt(contract, layer.activation, &layer.weights);
+    let adapted = conformance::adapt(contract, layer.activation, &layer.weights);
+    let adapted = adapted.map_err(|failure| failure.to_string())?;
+    let (given, activation) = (&layer.weights, adapted.activation);
     let mut changes = Vec::new();
-    if let Some(refused) = refused {
+    if let Some(refused) = adapted.refused {
         changes.push(format!("{refused}; it runs {}", activation.kind()));
     }
-    if without_biases.is_some() {
+    if given.biases.is_some() && contract.weight.bias.is_none() {
         changes.push("it takes no biases; it runs without".to_owned());
     }
-    if layer.weights.format != contract.weight.format {
-        changes.push(format!("the weights are requantised from {}", layer.weights.format.name));
+    if given.format != contract.weight.format {
+        changes.push(format!("the weights are requantised from {}", given.format.name));
     }
-    let case = Case {
-        weights: without_biases.as_ref().unwrap_or(&layer.weights),
-        tokens: layer.tokens(),
-        routing: &layer.routing,
-        activation,
-    };
-    let measure = measure(contract, &case).map_err(|failure| failure.to_string())?;
+    let weights = adapted.weights.as_ref().unwrap_or(given);
+    let (tokens, routing) = (layer.tokens(), &layer.routing);
+    let measured = conformance::calibrate(contract, weights, tokens, routing, activation)
+        .and_then(|config| measure(contract, &Case { weights, tokens, routing, config }));
+    let measure = measured.map_err(|failure| failure.to_string())?;
     Ok(Row { measure, activation, changes })
 }
 
@@ -153,28 +165,33 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn header(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        if let Some(stored) = &self.layer.stored
-            && !stored.agrees()
-        {
+        if let Some(stored) = self.layer.stored.as_ref().filter(|stored| !stored.holds()) {
             self.wrong = true;
             eprintln!(
                 "the reference is off the stored output by {:.1e} of its largest value, more than {:.0e}; \
                  if the layer has another swiglu_limit, give it with --limit ({:?})",
                 stored.error,
-                stored.tolerance(),
+                Agreement::TOLERANCE,
                 self.layer.activation
             );
+        }
+        if let Some(shared) = self.layer.shared.as_ref().filter(|shared| !shared.holds()) {
+            self.wrong = true;
+            eprintln!("the shared expert is off the reference by {:.1e} of its largest value", shared.error);
         }
         if self.arguments.json {
             return Ok(());
         }
         writeln!(out, "{}", self.layer.describe())?;
-        if let Some(stored) = self.layer.stored.as_ref().filter(|stored| stored.agrees()) {
+        if let Some(stored) = self.layer.stored.as_ref().filter(|stored| stored.holds()) {
             writeln!(
                 out,
                 "the reference is within {:.1e} of the stored output of transformers",
                 stored.error
             )?;
+        }
+        if let Some(shared) = self.layer.shared.as_ref().filter(|shared| shared.holds()) {
+            writeln!(out, "its shared expert is within {:.1e} of the reference", shared.error)?;
         }
         writeln!(
             out,
@@ -215,6 +232,7 @@ impl Report<'_> {
                     "error_layer": error_layer,
                     "error_wrong_layout": error_wrong_layout,
                     "error_reference_stored": stored,
+                    "error_shared_expert": self.layer.shared.as_ref().map(|shared| shared.error),
                     "milliseconds": milliseconds,
                     "changes": row.changes,
                 })

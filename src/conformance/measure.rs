@@ -4,17 +4,21 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 
-use crate::backend::{Contract, InputLayout, Known};
-use crate::config::{self, ActivationFunction, Refused};
+use crate::backend::{Contract, InputContract, InputLayout, Known, QuantizeAt};
+use crate::config::{self, ActivationFunction, LayerConfig, Refused};
 use crate::cpu::layer::{LayerError, forward};
+use crate::cpu::quantize::global::{NoGlobalScale, global_scale};
 use crate::cpu::quantize::{QuantizeError, quantize_prepared};
-use crate::format::FormatSpec;
+use crate::format::{Rounding, ScaleType};
 use crate::layout::Layout;
 use crate::moe::routing::Routing;
+use crate::recipe::Recipe;
 use crate::reference::{self, Chosen, NoReference};
+use crate::scale::{Calibrated, Divisor, Multiplier, NotAScale};
 use crate::tensor::{RawQuantized, Tokens, WrongSize, scale_extent};
-use crate::weights::canonical::Canonical;
+use crate::weights::canonical::{Canonical, Matrix};
 use crate::weights::prepared::{PrepareError, prepare};
+use crate::weights::requantize::{RequantizeError, requantize};
 
 use super::fixtures::{handed, misreading};
 
@@ -31,8 +35,8 @@ pub struct Case<'a> {
     pub tokens: Tokens<'a, bf16>,
     /// Where they go.
     pub routing: &'a Routing,
-    /// The activation function.
-    pub activation: ActivationFunction,
+    /// What the caller decides.
+    pub config: LayerConfig,
 }
 
 /// What came of it. Errors are relative, in the Frobenius norm.
@@ -44,8 +48,8 @@ pub struct Measure {
     pub error_quantised: f64,
     /// Against the reference without any quantisation of tokens.
     pub error_layer: f64,
-    /// As `error_quantised`, when the scales of the tokens are read in another layout; `None` if the
-    /// row has no layout at stake.
+    /// As `error_quantised`, when the scales of the tokens are read in another layout; infinite if the
+    /// row refuses what it finds there, `None` if it has no layout at stake.
     pub error_wrong_layout: Option<f64>,
     /// Quantising the tokens and running the layer.
     pub elapsed: Duration,
@@ -69,24 +73,107 @@ pub enum Failure {
     /// A buffer.
     #[error(transparent)]
     Size(#[from] WrongSize),
+    /// The weights, in another format.
+    #[error(transparent)]
+    Requantize(#[from] RequantizeError),
+    /// The row honours no function of weights of this kind.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A second-level scale.
+    #[error(transparent)]
+    Global(#[from] NoGlobalScale),
+    /// A static scale.
+    #[error(transparent)]
+    Static(#[from] NotAScale),
+}
+
+/// What a row is given of a layer.
+#[derive(Debug, Clone)]
+pub struct Adapted {
+    /// The function it runs.
+    pub activation: ActivationFunction,
+    /// The weights, where the row does not take them as they are.
+    pub weights: Option<Canonical>,
+    /// What it refuses of the function.
+    pub refused: Option<Refused>,
 }
 
 /// The nearest thing to `activation` and `weights` that the row runs: where it refuses the function
-/// or a parameter of it, the first function that it honours; where it refuses biases, none. `None`
-/// where nothing has to change.
+/// or a parameter of it, the first function that it honours of as many halves; where it refuses
+/// biases, none; where it reads another format, weights requantised to it.
+///
+/// # Errors
+/// [`Failure`] if the row honours no function of such weights, or they cannot be requantised.
 pub fn adapt(
     contract: &Contract,
     activation: ActivationFunction,
     weights: &Canonical,
-) -> (ActivationFunction, Option<Canonical>, Option<Refused>) {
-    let refused = config::check(contract, activation).err();
-    let activation = match refused {
+) -> Result<Adapted, Failure> {
+    let refused = config::honours(contract, activation).err();
+    let activation = match &refused {
         None => activation,
-        Some(_) => super::fixtures::function(contract.activations[0].function, contract),
+        Some(refused) => {
+            let halves = activation.kind().halves();
+            let mut kinds = contract.activations.iter().map(|honoured| honoured.function);
+            let kind = kinds.find(|kind| kind.halves() == halves).ok_or_else(|| refused.clone())?;
+            super::fixtures::function(kind, contract)
+        }
     };
-    let biased = weights.biases.is_some() && contract.weight.bias.is_none();
-    let without = biased.then(|| Canonical { biases: None, ..weights.clone() });
-    (activation, without, refused)
+    let weight = &contract.weight;
+    let taken = weight.requantize_from.unwrap_or(weight.format);
+    let requantized = if weights.format == taken || weights.format == weight.format {
+        None
+    } else {
+        Some(requantize(weights, taken)?)
+    };
+    let biased = weights.biases.is_some() && weight.bias.is_none();
+    let weights = match requantized {
+        None if biased => Some(Canonical { biases: None, ..weights.clone() }),
+        None => None,
+        Some(weights) if biased => Some(Canonical { biases: None, ..weights }),
+        Some(weights) => Some(weights),
+    };
+    Ok(Adapted { activation, weights, refused })
+}
+
+/// A configuration of the row whose calibrated scales, where it reads any, are those of this very
+/// layer: of its tokens, and of what the reference makes of them between the GEMMs.
+///
+/// # Errors
+/// [`Failure`] if there is nothing to calibrate on: all zeros, NaN or infinity.
+pub fn calibrate(
+    contract: &Contract,
+    weights: &Canonical,
+    tokens: Tokens<'_, bf16>,
+    routing: &Routing,
+    activation: ActivationFunction,
+) -> Result<LayerConfig, Failure> {
+    let values: Vec<bf16> = (0..tokens.rows()).flat_map(|row| tokens.row(row)).copied().collect();
+    let gemm1 = calibrated_on(&contract.gemm1_input, &values)?;
+    let gemm2 = match &contract.gemm2_input {
+        Some(gemm2) if gemm2.calibrated().is_some() => {
+            let input: Vec<f64> = values.iter().map(|value| value.to_f64()).collect();
+            let middle = reference::activated(weights, activation, chosen(routing), &input)?;
+            let amax = middle.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+            Some(calibrated(gemm2, amax as f32)?)
+        }
+        _ => None,
+    };
+    Ok(LayerConfig { activation, gemm1, gemm2 })
+}
+
+/// The calibrated scale of `values` as GEMM input, if `input` reads one.
+pub(super) fn calibrated_on(input: &InputContract, values: &[bf16]) -> Result<Option<Calibrated>, Failure> {
+    let amax = values.iter().fold(0.0, |most: f32, value| most.max(value.to_f32().abs()));
+    input.calibrated().map(|_| calibrated(input, amax)).transpose()
+}
+
+fn calibrated(input: &InputContract, amax: f32) -> Result<Calibrated, Failure> {
+    if input.global.is_some() {
+        return Ok(Calibrated::Global(global_scale(amax)?));
+    }
+    let largest = crate::element::largest(input.formats[0].element);
+    Ok(Calibrated::Static(Multiplier::new(amax / largest)?))
 }
 
 /// Runs `case` on the row.
@@ -94,19 +181,23 @@ pub fn adapt(
 /// # Errors
 /// [`Failure`] if the row does not take the case.
 pub fn measure(contract: &Contract, case: &Case<'_>) -> Result<Measure, Failure> {
-    let prepared = prepare(contract, case.activation.kind(), case.weights)?;
+    let prepared = prepare(contract, case.config.activation.kind(), case.weights)?;
     let format = handed(contract);
     let start = Instant::now();
-    let input = quantize_prepared(contract, format, case.tokens)?;
-    let output = forward(contract, case.activation, &prepared, &input, case.routing)?;
+    let input = quantize_prepared(contract, format, case.config.gemm1, case.tokens)?;
+    let output = forward(contract, &case.config, &prepared, &input, case.routing)?;
     let elapsed = start.elapsed();
 
     let judged = reference_output(contract, case, &input)?;
     let error_wrong_layout = match misread(contract, case, &input)? {
         None => None,
         Some((misreading, input)) => {
-            let output = forward(&misreading, case.activation, &prepared, &input, case.routing)?;
-            Some(relative_error(&output, &judged))
+            match forward(&misreading, &case.config, &prepared, &input, case.routing) {
+                Ok(output) => Some(relative_error(&output, &judged)),
+                // What is no scale shows at once.
+                Err(LayerError::Repack(_)) => Some(f64::INFINITY),
+                Err(error) => return Err(error.into()),
+            }
         }
     };
     let unquantised = unquantised_output(case)?;
@@ -127,21 +218,39 @@ pub(super) fn reference_output(
 ) -> Result<Vec<f64>, Failure> {
     let hidden = case.weights.hidden;
     let linear = linear_scales(contract.gemm1_input.layout, input)?;
-    let mut values = reference::dequantize(input.format, input.rows, input.cols, &input.payload, &linear)?;
-    let read = contract.gemm1_input.formats[0];
-    if *input.format != *read {
-        // The experts quantise.
-        values = reference::quantize_dequantize(&values, input.cols, read, contract.gemm1_input.rounding)?;
+    let matrix = Matrix {
+        rows: input.rows,
+        cols: input.cols,
+        payload: &input.payload,
+        scales: &linear,
+        zero_points: &input.zero_points,
+        global: input.global.map(Divisor::to_multiplier),
+    };
+    let mut values = reference::dequantize(input.format, matrix)?;
+    let recipe = |rounding, calibrated| Recipe { rounding, calibrated, ..Recipe::default() };
+    if contract.gemm1_input.quantize == Some(QuantizeAt::Expert) {
+        let gemm1 = recipe(contract.gemm1_input.rounding, case.config.gemm1);
+        let format = contract.gemm1_input.formats[0];
+        values = reference::quantize_dequantize(&values, input.cols, format, gemm1)?;
     }
     let logical: Vec<f64> =
         values.chunks(input.cols.max(1)).flat_map(|row| &row[..hidden]).copied().collect();
-    let gemm2 = contract.gemm2_input.as_ref().map(|gemm2| (gemm2.formats[0], gemm2.rounding));
+    // Of several formats the caller's type decides, for both GEMMs.
+    let gemm2 = contract.gemm2_input.as_ref().map(|gemm2| {
+        let format = gemm2.formats.iter().find(|format| **format == input.format);
+        (*format.unwrap_or(&gemm2.formats[0]), recipe(gemm2.rounding, case.config.gemm2))
+    });
+    let run = |weights| {
+        reference::layer(weights, case.config.activation, chosen(case.routing), &logical, gemm2)
+    };
     let own_format = contract.weight.format;
     if case.weights.format == own_format {
-        Ok(reference::layer(case.weights, case.activation, chosen(case.routing), &logical, gemm2)?)
+        Ok(run(case.weights)?)
     } else {
-        let weights = reference::requantize(case.weights, own_format, weight_rounding(own_format))?;
-        Ok(reference::layer(&weights, case.activation, chosen(case.routing), &logical, gemm2)?)
+        // Preparation chooses power-of-two scales so.
+        let rounding = own_format.block.filter(|block| block.scale == ScaleType::E8m0);
+        let recipe = Recipe::dynamic(rounding.map(|_| Rounding::Rceil));
+        Ok(run(&reference::requantize(case.weights, own_format, recipe)?)?)
     }
 }
 
@@ -149,17 +258,11 @@ pub(super) fn reference_output(
 fn unquantised_output(case: &Case<'_>) -> Result<Vec<f64>, Failure> {
     let rows = (0..case.tokens.rows()).flat_map(|row| case.tokens.row(row));
     let values: Vec<f64> = rows.map(|value| f64::from(value.to_f32())).collect();
-    Ok(reference::layer(case.weights, case.activation, chosen(case.routing), &values, None)?)
+    Ok(reference::layer(case.weights, case.config.activation, chosen(case.routing), &values, None)?)
 }
 
 fn chosen(routing: &Routing) -> Chosen<'_> {
     Chosen { ids: routing.ids(), weights: routing.weights(), top_k: routing.top_k() }
-}
-
-/// Weights that are requantised choose power-of-two scales as preparation does.
-fn weight_rounding(format: &FormatSpec) -> Option<crate::format::Rounding> {
-    let power_of_two = format.block.is_some_and(|block| block.scale == crate::format::ScaleType::E8m0);
-    power_of_two.then_some(crate::format::Rounding::Rceil)
 }
 
 /// The scales of `input`, row by row, read digit by digit.
@@ -188,7 +291,7 @@ fn misread(
     let logical = scale_extent(input.format, input.rows, input.cols)?;
     let own_box = own.physical(logical).map_err(WrongSize::from)?;
     let other_box = other.physical(logical).map_err(WrongSize::from)?;
-    let cols = case.weights.hidden.div_ceil(block.cols);
+    let cols = block.cols.count(case.weights.hidden);
     let mut places = (0..logical.rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
     if places.all(|(row, col)| {
         own.offset_by_digits(row, col, own_box) == other.offset_by_digits(row, col, other_box)

@@ -6,69 +6,67 @@
 
 use half::bf16;
 
-use crate::backend::{Contract, InputLayout, Known, WeightScale};
+use crate::backend::{Bias, BiasOrder, Contract, InputLayout, Known, WeightScale};
 use crate::cpu::layer::forward;
 use crate::cpu::quantize::quantize_prepared;
 use crate::cpu::scales::ROW_MAJOR;
-use crate::layout::{Half, Order};
+use crate::layout::{Half, Order, Payload};
 use crate::moe::routing::Routing;
+use crate::scale::Multiplier;
 use crate::tensor::{RawQuantized, scale_extent};
 use crate::weights::canonical::{Biases, Canonical, Stack};
 use crate::weights::prepared::{RawPrepared, prepare};
 use crate::weights::synthetic::Shape;
 
-use super::Case;
-use super::fixtures::{Fixture, handed};
+use super::{Case, ok};
+use super::fixtures::{Fixture, handed, orders, taken_weights};
 use super::measure::{TOLERANCE, reference_output, relative_error};
 
 /// What a mutant's layer comes to: an output to be judged, or an error that already stopped it.
 type Outcome = Result<Vec<bf16>, String>;
 
-/// Every mutant that applies to the row is at least ten times beyond the tolerance.
+/// Every mutant that applies to the row is at least ten times beyond the tolerance, for each order of
+/// gate/up rows.
 ///
 /// # Panics
 /// If one is not, or none applies.
 pub fn mutants(contract: &'static Contract) {
     let mut applied = 0;
-    for honoured in contract.activations {
+    for function in orders(contract) {
         // More than 16 blocks a row: no layout in use is row by row there.
         let shape = Shape { experts: 2, hidden: 544, intermediate: 32, top_k: 1 };
-        let fixture = Fixture::new(contract, honoured.function, 133, shape);
+        let fixture = Fixture::new(contract, function, 133, shape);
         let case = fixture.case();
-        let input = ok(quantize_prepared(contract, handed(contract), case.tokens));
+        let input = ok(quantize_prepared(contract, handed(contract), case.config.gemm1, case.tokens));
         let judged = ok(reference_output(contract, &case, &input));
         let mutants = [
             ("identity layout", identity_layout(contract, &case, &input)),
             ("double swizzle", double_swizzle(contract, &case, &input)),
             ("weight scales row by row", identity_weight_scales(contract, &case, &input)),
+            ("weight elements row by row", identity_payload(contract, &case, &input)),
+            ("no second-level scale", no_second_level(contract, &case, &input)),
+            ("biases as their rows", biases_as_rows(contract, &case, &input)),
             ("swapped halves", swapped_halves(contract, &case, &input)),
-            ("padding at the end", end_padding(contract, &case, &input)),
+            ("padding at the end", end_padding(contract, &fixture, &input)),
         ];
         for (mutant, outcome) in mutants {
+            let name = format!("{} {function}: `{mutant}`", contract.name);
             match outcome {
-                None => println!("{} {}: `{mutant}` does not apply", contract.name, honoured.function),
+                None => println!("{name} does not apply"),
                 Some(Err(error)) => {
-                    println!("{} {}: `{mutant}` is refused: {error}", contract.name, honoured.function);
+                    println!("{name} is refused: {error}");
                     applied += 1;
                 }
                 Some(Ok(output)) => {
                     let error = relative_error(&output, &judged);
-                    println!("{} {}: `{mutant}` is off by {error}", contract.name, honoured.function);
-                    assert!(
-                        error > 10.0 * TOLERANCE,
-                        "{}: `{mutant}` would pass, off by {error}",
-                        contract.name
-                    );
+                    println!("{name} is off by {error}");
+                    assert!(error > 10.0 * TOLERANCE, "{name} would pass, off by {error}");
                     applied += 1;
                 }
             }
         }
     }
     assert!(applied > 0, "no mutant applies to {}", contract.name);
-}
-
-fn ok<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
-    result.unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn run(
@@ -78,11 +76,11 @@ fn run(
     input: &RawQuantized,
     routing: &Routing,
 ) -> Outcome {
-    forward(contract, case.activation, weights, input, routing).map_err(|error| error.to_string())
+    forward(contract, &case.config, weights, input, routing).map_err(|error| error.to_string())
 }
 
 fn prepared(contract: &Contract, case: &Case<'_>) -> RawPrepared {
-    ok(prepare(contract, case.activation.kind(), case.weights))
+    ok(prepare(contract, case.config.activation.kind(), case.weights))
 }
 
 /// The producer writes row by row; what the consumer finds beyond is zero. vLLM before #42089.
@@ -94,7 +92,7 @@ fn identity_layout(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -
     }
     let mut producer = contract.clone();
     producer.gemm1_input.layout = Known::Is(InputLayout { prepared: &ROW_MAJOR, kernel: layout.kernel });
-    let mut mutant = ok(quantize_prepared(&producer, contract.gemm1_input.formats[0], case.tokens));
+    let mut mutant = ok(quantize_prepared(&producer, handed(contract), case.config.gemm1, case.tokens));
     mutant.scales.resize(input.scales.len(), 0);
     // The faulty producer believes that this is what the row asks for.
     mutant.layout = layout.prepared;
@@ -137,9 +135,44 @@ fn identity_weight_scales(contract: &Contract, case: &Case<'_>, input: &RawQuant
     Some(run(contract, case, &mutant, input, case.routing))
 }
 
+/// The weight elements stay as the checkpoint has them.
+fn identity_payload(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    let payload = contract.weight.payload.is()?;
+    if payload.digits == ROW_MAJOR.digits {
+        return None;
+    }
+    let row_major: &'static Payload = Box::leak(Box::new(Payload {
+        digits: ROW_MAJOR.digits,
+        word: None,
+        ..*payload
+    }));
+    let mut producer = contract.clone();
+    producer.weight.payload = Known::Is(row_major);
+    Some(run(contract, case, &prepared(&producer, case), input, case.routing))
+}
+
+/// The kernel multiplies by 1 what it should multiply by the weights' second-level scale.
+fn no_second_level(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    contract.weight.format.global?;
+    let mut mutant = prepared(contract, case);
+    let one = ok(Multiplier::new(1.0));
+    mutant.gate_up.globals.fill(one);
+    mutant.down.globals.fill(one);
+    Some(run(contract, case, &mutant, input, case.routing))
+}
+
+/// Biases are in the order of their rows, where the kernel has an order of their own.
+fn biases_as_rows(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    let bias = contract.weight.bias.filter(|bias| bias.order != BiasOrder::AsRows)?;
+    case.weights.biases.as_ref()?;
+    let mut producer = contract.clone();
+    producer.weight.bias = Some(Bias { order: BiasOrder::AsRows, ..bias });
+    Some(run(contract, case, &prepared(&producer, case), input, case.routing))
+}
+
 /// Gate is taken for up.
 fn swapped_halves(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
-    let kind = case.activation.kind();
+    let kind = case.config.activation.kind();
     let order = contract.weight.gate_up_order(kind)?;
     let first = match order.first? {
         Half::Gate => Half::Up,
@@ -154,8 +187,10 @@ fn swapped_halves(contract: &Contract, case: &Case<'_>, input: &RawQuantized) ->
 /// The fused weight is ordered first and padded at its end, instead of each half alone: row `p` of the
 /// kernel holds what the order without padding has there. Made from weights that hold, for every row
 /// that the kernel reads, what it would find.
-fn end_padding(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
-    let order = contract.weight.gate_up_order(case.activation.kind())?;
+fn end_padding(contract: &Contract, fixture: &Fixture, input: &RawQuantized) -> Option<Outcome> {
+    let case = fixture.case();
+    let order = contract.weight.gate_up_order(case.config.activation.kind())?;
+    order.first?;
     let rows = case.weights.intermediate;
     let padded = rows.next_multiple_of(contract.weight.pad?.gated);
     if padded == rows || !rows.is_multiple_of(order.multiple) {
@@ -170,14 +205,14 @@ fn end_padding(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Op
     if !moved {
         return None;
     }
-    let weights = gather_rows(case.weights, padded, |half, row| {
+    let gathered = gather_rows(&fixture.source, padded, |half, row| {
         found(half, row).map(|(index, row)| {
             (if index == order.half_index(Half::Gate) { Half::Gate } else { Half::Up }, row)
         })
     });
-    let mutant = Case { weights: &weights, ..*case };
-    let mutant = ok(prepare(contract, case.activation.kind(), mutant.weights));
-    Some(run(contract, case, &mutant, input, case.routing))
+    let weights = taken_weights(contract, case.config.activation, &gathered);
+    let mutant = ok(prepare(contract, case.config.activation.kind(), &weights));
+    Some(run(contract, &case, &mutant, input, case.routing))
 }
 
 /// `weights` with `rows` rows a half, row `row` of `half` being what `source` says, or zero.
@@ -186,15 +221,15 @@ fn gather_rows(
     rows: usize,
     source: impl Fn(Half, usize) -> Option<(Half, usize)>,
 ) -> Canonical {
-    let stack_of = |half: Half| match half {
-        Half::Gate => &weights.gate,
-        Half::Up => &weights.up,
+    let stack_of = |half: Half| match (half, &weights.gate) {
+        (Half::Gate, Some(gate)) => gate,
+        (Half::Gate, None) | (Half::Up, _) => &weights.up,
     };
     let gather = |half: Half| {
         let old = stack_of(half);
         let payload_row = old.payload.len() / (weights.experts * old.rows);
         let scale_row = old.scales.len() / (weights.experts * old.rows);
-        let mut new = Stack { rows, cols: old.cols, payload: Vec::new(), scales: Vec::new() };
+        let mut new = Stack { globals: old.globals.clone(), ..Stack::new(rows, old.cols, Vec::new(), Vec::new()) };
         for expert in 0..weights.experts {
             for row in 0..rows {
                 match source(half, row) {
@@ -222,6 +257,7 @@ fn gather_rows(
         cols: rows,
         payload: widen(&old.payload, weights.experts * old.rows, added / 2),
         scales: widen(&old.scales, weights.experts * old.rows, added / 32),
+        ..old.clone()
     };
     let biases = weights.biases.as_ref().map(|biases| {
         let of = |half: Half| match half {
@@ -239,7 +275,7 @@ fn gather_rows(
     });
     Canonical {
         intermediate: rows,
-        gate: gather(Half::Gate),
+        gate: weights.gate.as_ref().map(|_| gather(Half::Gate)),
         up: gather(Half::Up),
         down,
         biases,

@@ -2,16 +2,18 @@
 
 use rayon::prelude::*;
 
-use crate::element::{E2M1_PAIRS, E4M3};
+use crate::element::{E2M1_PAIRS, E4M3, E5M2, e2m3_decode, e3m2_decode, scale_decode};
 use crate::format::{ElementType, FormatSpec};
 use crate::layout::{Extent, Layout};
+use crate::scale::{Divisor, Multiplier};
 use crate::tensor::{RawQuantized, WrongSize, scale_extent};
+use crate::weights::canonical::Matrix;
 
-use super::relayout::check_size;
+use super::relayout::{check_levels, check_size};
 use super::scales::ScaleView;
 
-/// All rows of `raw`, its scales read in `layout` whatever `raw` says: `rows` × `cols` values.
-/// Second-level scales are not applied.
+/// All rows of `raw`, its scales read in `layout` whatever `raw` says: `rows` × `cols` values,
+/// `(code - zero point) * scale` and then times the second-level scale, in f32.
 ///
 /// # Errors
 /// [`WrongSize`] if the buffers do not have the size that the format asks for in `layout`, or if
@@ -19,7 +21,8 @@ use super::scales::ScaleView;
 pub fn dequantize(raw: &RawQuantized, layout: &'static Layout) -> Result<Vec<f32>, WrongSize> {
     check_size(raw, layout)?;
     let format = raw.format;
-    let scales = match format.block {
+    let extent = Extent { rows: raw.rows, cols: raw.cols };
+    let view = match format.block {
         None => None,
         Some(block) => Some(ScaleView {
             layout,
@@ -29,55 +32,72 @@ pub fn dequantize(raw: &RawQuantized, layout: &'static Layout) -> Result<Vec<f32
             bytes: &raw.scales,
         }),
     };
-    Ok(decode_matrix(format, raw.cols, &raw.payload, |row, col| {
-        scales.map_or(1.0, |scales| scales.get(row, col))
-    }))
+    let levels = Levels {
+        scale: |row, col| view.map_or(1.0, |view| view.get(row, col)),
+        zero_points: &raw.zero_points,
+        global: raw.global.map(Divisor::to_multiplier),
+    };
+    Ok(decode_matrix(format, extent, &raw.payload, &levels))
 }
 
-/// One matrix of `extent` elements with linear scales, as a
-/// [`Stack`](crate::weights::canonical::Stack) holds it for each expert. Blocks at the lower and
-/// right edge may be cut.
+/// The values of one matrix, as [`dequantize`]. Blocks at the lower and right edge may be cut.
 ///
 /// # Errors
-/// [`WrongSize`] if the buffers do not have that size.
-pub fn dequantize_matrix(
-    format: &'static FormatSpec,
-    extent: Extent,
-    payload: &[u8],
-    scales: &[u8],
-) -> Result<Vec<f32>, WrongSize> {
-    let Extent { rows, cols } = extent;
-    let expected = rows.saturating_mul(format.element.bytes(cols));
-    if payload.len() != expected {
-        return Err(WrongSize::Payload { format: format.name, rows, cols, expected, got: payload.len() });
+/// [`WrongSize`] if the buffers do not have the size that `format` asks for.
+pub fn dequantize_matrix(format: &'static FormatSpec, matrix: Matrix<'_>) -> Result<Vec<f32>, WrongSize> {
+    let Matrix { rows, cols, payload, scales, zero_points, global } = matrix;
+    let extent = Extent { rows, cols };
+    let (payload_bytes, scale_bytes) = format.matrix_bytes(extent);
+    if payload.len() != payload_bytes {
+        let (expected, got) = (payload_bytes, payload.len());
+        return Err(WrongSize::Payload { format: format.name, rows, cols, expected, got });
     }
-    let Some(block) = format.block else { return Ok(decode_matrix(format, cols, payload, |_, _| 1.0)) };
-    let scale_cols = cols.div_ceil(block.cols);
-    let size = block.scale.bytes();
-    let expected = rows.div_ceil(block.rows).saturating_mul(scale_cols).saturating_mul(size);
-    if scales.len() != expected {
-        let got = scales.len();
-        return Err(WrongSize::Scales { format: format.name, layout: "linear", rows, cols, expected, got });
+    if scales.len() != scale_bytes {
+        let (layout, expected, got) = ("linear", scale_bytes, scales.len());
+        return Err(WrongSize::Scales { format: format.name, layout, rows, cols, expected, got });
     }
-    let scale =
-        |row, col| crate::element::scale_decode(block.scale, &scales[(row * scale_cols + col) * size..]);
-    Ok(decode_matrix(format, cols, payload, scale))
+    check_levels(format, extent, zero_points, global)?;
+    let stride = format.scales(extent).cols;
+    let scale = |row, col| match format.block {
+        Some(block) => scale_decode(block.scale, &scales[(row * stride + col) * block.scale.bytes()..]),
+        None => 1.0,
+    };
+    Ok(decode_matrix(format, extent, payload, &Levels { scale, zero_points, global }))
 }
 
-/// Row-major `payload`, each block times `scale(block row, block column)`.
-fn decode_matrix(
+/// What the codes of a matrix are worth.
+struct Levels<'a, S> {
+    /// The scale of (block row, block column).
+    scale: S,
+    /// Linear; empty for formats without.
+    zero_points: &'a [u8],
+    global: Option<Multiplier>,
+}
+
+fn decode_matrix<S: Fn(usize, usize) -> f32 + Sync>(
     format: &FormatSpec,
-    cols: usize,
+    extent: Extent,
     payload: &[u8],
-    scale: impl Fn(usize, usize) -> f32 + Sync,
+    levels: &Levels<'_, S>,
 ) -> Vec<f32> {
+    let Extent { rows, cols } = extent;
     let row_bytes = format.element.bytes(cols).max(1);
-    let mut values = vec![0.0; payload.len() / row_bytes * cols];
+    let (block, blocks) = (format.block_size(extent), format.scales(extent));
+    let mut values = vec![0.0; rows * cols];
     values.par_chunks_mut(cols.max(1)).zip(payload.par_chunks(row_bytes)).enumerate().for_each(
         |(row, (values, payload))| {
             decode_elements(format.element, payload, values);
-            if let Some(block) = format.block {
-                apply_scales(values, block.cols, |col| scale(row / block.rows, col));
+            if format.block.is_some() {
+                let block_row = row / block.rows;
+                let zero_points = levels.zero_points.chunks(blocks.cols.max(1)).nth(block_row);
+                for (values, zero_point) in values.chunks_mut(block.cols).zip(zero_points.into_iter().flatten()) {
+                    let zero_point = f32::from(*zero_point);
+                    values.iter_mut().for_each(|value| *value -= zero_point);
+                }
+                apply_scales(values, block.cols, |col| (levels.scale)(block_row, col));
+            }
+            if let Some(global) = levels.global {
+                values.iter_mut().for_each(|value| *value *= global.get());
             }
         },
     );
@@ -96,11 +116,14 @@ pub(crate) fn decode_elements(element: ElementType, bytes: &[u8], values: &mut [
                 *last = E2M1_PAIRS[usize::from(*byte)][0];
             }
         }
-        ElementType::E4m3 => {
-            for (value, byte) in values.iter_mut().zip(bytes) {
-                *value = E4M3[usize::from(*byte)];
-            }
-        }
+        ElementType::E4m3 => decode_bytes(bytes, values, |byte| E4M3[usize::from(byte)]),
+        ElementType::E5m2 => decode_bytes(bytes, values, |byte| E5M2[usize::from(byte)]),
+        ElementType::E2m3 => decode_bytes(bytes, values, e2m3_decode),
+        ElementType::E3m2 => decode_bytes(bytes, values, e3m2_decode),
+        ElementType::Int8 => decode_bytes(bytes, values, |byte| f32::from(byte as i8)),
+        // A nibble shifted to the top of a signed byte and back keeps its sign.
+        ElementType::Int4 => decode_nibbles(bytes, values, |nibble| f32::from((nibble << 4) as i8 >> 4)),
+        ElementType::Uint4 => decode_nibbles(bytes, values, f32::from),
         ElementType::Bf16 => {
             for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
                 *value = half::bf16::from_le_bytes(*bytes).to_f32();
@@ -116,6 +139,18 @@ pub(crate) fn decode_elements(element: ElementType, bytes: &[u8], values: &mut [
                 *value = f32::from_le_bytes(*bytes);
             }
         }
+    }
+}
+
+fn decode_bytes(bytes: &[u8], values: &mut [f32], decode: impl Fn(u8) -> f32) {
+    for (value, byte) in values.iter_mut().zip(bytes) {
+        *value = decode(*byte);
+    }
+}
+
+fn decode_nibbles(bytes: &[u8], values: &mut [f32], decode: impl Fn(u8) -> f32) {
+    for (at, value) in values.iter_mut().enumerate() {
+        *value = decode(bytes[at / 2] >> (at % 2 * 4) & 0xF);
     }
 }
 

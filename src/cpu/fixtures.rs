@@ -5,7 +5,7 @@ use crate::backend::{
     InputLayout, Kernel, Known, Parameter, QuantizeAt, WeightContract, WeightPad, WeightScale,
 };
 use crate::digits::{Axis, Digit};
-use crate::format::{BlockScale, ElementType, FormatSpec, Rounding, ScaleType};
+use crate::format::{ElementType, FormatSpec, Rounding, ScaleType};
 use crate::layout::{Extent, Fit, Half, Layout, Order, Payload};
 use crate::weights::canonical::Stack;
 
@@ -63,7 +63,7 @@ const fn scaled(
     rows: usize,
     cols: usize,
 ) -> FormatSpec {
-    FormatSpec { name, element, block: Some(BlockScale { scale, rows, cols }), global: None }
+    FormatSpec::blocks(name, element, scale, rows, cols)
 }
 
 pub(crate) static BF16: FormatSpec =
@@ -73,10 +73,8 @@ pub(crate) static MXFP4: FormatSpec = scaled("mxfp4", ElementType::E2m1, ScaleTy
 pub(crate) static FP8_ROWS: FormatSpec = scaled("fp8_1x4", ElementType::E4m3, ScaleType::F32, 1, 4);
 pub(crate) static FP8_TILES: FormatSpec = scaled("fp8_2x4", ElementType::E4m3, ScaleType::F32, 2, 4);
 pub(crate) static NVFP4: FormatSpec = FormatSpec {
-    name: "nvfp4",
-    element: ElementType::E2m1,
-    block: Some(BlockScale { scale: ScaleType::E4m3, rows: 1, cols: 16 }),
     global: Some(ScaleType::F32),
+    ..FormatSpec::blocks("nvfp4", ElementType::E2m1, ScaleType::E4m3, 1, 16)
 };
 
 const fn gated(name: &'static str, digits: &'static [Digit], first: Half) -> Order {
@@ -89,13 +87,14 @@ pub(crate) static INTERLEAVED: Order =
     gated("gate_up_interleaved", &[last(Axis::Row, 1), last(Axis::Half, 1)], Half::Gate);
 
 pub(crate) static BY_ROWS: Payload =
-    Payload { name: "row_major", digits: &[last(Axis::Row, 1), last(Axis::Col, 1)], fit: Fit::Pad(ANY) };
+    Payload { name: "row_major", digits: &[last(Axis::Row, 1), last(Axis::Col, 1)], fit: Fit::Pad(ANY), word: None };
 
 /// Pairs of rows side by side.
 pub(crate) static TILED: Payload = Payload {
     name: "tiled",
     digits: &[last(Axis::Row, 2), last(Axis::Col, 1), inner(Axis::Row, 1, 2)],
     fit: Fit::Pad(Extent { rows: 2, cols: 1 }),
+    word: None,
 };
 
 /// How a contract orders gate/up rows, for every activation function.
@@ -116,7 +115,8 @@ pub(crate) fn plain() -> Contract {
         rounding: None,
         quantize: None,
         layout: Known::Is(InputLayout { prepared: &LINEAR, kernel: &LINEAR }),
-        prepared_dtype: None,
+        prepared_format: None,
+        source: None,
         grouping: None,
         multiple: 1,
         global: None,
@@ -188,5 +188,5 @@ pub(crate) fn weight_scale(layout: &'static Layout) -> WeightScale {
 /// A bf16 matrix of every expert.
 pub(crate) fn bf16_stack(rows: usize, cols: usize, values: &[f32]) -> Stack {
     let payload = values.iter().flat_map(|value| half::bf16::from_f32(*value).to_le_bytes()).collect();
-    Stack { rows, cols, payload, scales: Vec::new() }
+    Stack::new(rows, cols, payload, Vec::new())
 }

@@ -1,8 +1,11 @@
 //! One expert's matrix times the rows that go to it. Elements are decoded once a weight row; sums are
 //! f32.
 
+use std::borrow::Cow;
+
 use rayon::prelude::*;
 
+use crate::backend::Bias;
 use crate::weights::prepared::{Access, MatrixPlan, PreparedMatrix};
 
 use super::dequantize::{apply_scales, decode_elements};
@@ -12,9 +15,13 @@ use super::scales::ScaleView;
 pub(crate) struct Weights<'a> {
     pub(crate) plan: &'a MatrixPlan,
     pub(crate) access: Access,
+    /// The elements, without the step over words.
+    pub(crate) payload: Cow<'a, [u8]>,
     pub(crate) matrix: &'a PreparedMatrix,
+    /// What the second level of the input multiplies by.
+    pub(crate) input_global: f32,
     /// One value an expert and stored row, if the row takes biases and there are some.
-    pub(crate) bias: Option<&'a [f32]>,
+    pub(crate) bias: Option<(Bias, &'a [f32])>,
 }
 
 impl Weights<'_> {
@@ -30,15 +37,19 @@ impl Weights<'_> {
         position: impl Fn(usize) -> usize + Sync,
     ) -> Vec<f32> {
         let count = inputs.len() / width.max(1);
+        let global = self.matrix.globals.get(expert).map_or(1.0, |global| global.get());
+        let alpha = global * self.input_global;
         let mut products = vec![0.0; outputs * count];
         products.par_chunks_mut(count.max(1)).enumerate().for_each_init(
             || (vec![0.0; width], Vec::new()),
             |(weights, packed), (output, products)| {
                 let position = position(output);
                 self.decode(expert, position, weights, packed);
-                let bias = self.bias.map_or(0.0, |bias| bias[expert * self.plan.rows() + position]);
+                let bias = self.bias.map_or(0.0, |(bias, values)| {
+                    values[expert * self.plan.rows() + bias.order.position(position)]
+                });
                 for (product, input) in products.iter_mut().zip(inputs.chunks_exact(width)) {
-                    *product = dot(weights, input) + bias;
+                    *product = alpha * dot(weights, input) + bias;
                 }
             },
         );
@@ -46,7 +57,7 @@ impl Weights<'_> {
     }
 
     fn decode(&self, expert: usize, position: usize, values: &mut [f32], packed: &mut Vec<u8>) {
-        let payload = &self.matrix.payload[expert * self.plan.payload_bytes()..];
+        let payload = &self.payload[expert * self.plan.payload_bytes()..];
         let row = self.plan.read_row(&self.access, payload, position, packed);
         decode_elements(self.plan.format.element, row, values);
         if let Some(scale) = &self.plan.scale {
@@ -57,7 +68,7 @@ impl Weights<'_> {
                 base: expert * scale.physical.count(),
                 bytes: &self.matrix.scales,
             };
-            apply_scales(values, scale.block.cols, |col| scales.get(position / scale.rows_per_scale, col));
+            apply_scales(values, scale.block.cols.size(self.plan.cols), |col| scales.get(position / scale.rows_per_scale, col));
         }
     }
 }

@@ -5,24 +5,26 @@ use std::borrow::Cow;
 use half::bf16;
 
 use crate::backend::{Contract, Grouping, InputContract, Known, QuantizeAt};
-use crate::config::{self, ActivationFunction, Refused};
+use crate::config::{self, ActivationFunction, LayerConfig, Refused};
 use crate::format::FormatSpec;
 use crate::layout::{Half, Layout, UNSCALED};
 use crate::moe::activation::activate;
 use crate::moe::executable::{NotExecutable, known, said};
 use crate::moe::grouping::{Unit, place};
 use crate::moe::routing::{Permutation, Routing};
+use crate::recipe::Recipe;
 use crate::tensor::{RawQuantized, Tokens, WrongSize};
-use crate::weights::prepared::{MatrixPlan, Plan, PrepareError, PreparedMatrix, RawPrepared, plan};
+use crate::weights::prepared::{MatrixPlan, Plan, PrepareError, PreparedMatrix, RawPrepared, plan, word};
 
 use super::dequantize::dequantize;
 use super::gemm::Weights;
 use super::permute::{KernelRows, gather};
 use super::quantize::{QuantizeError, padded, quantize};
+use super::repack::{RepackError, repack};
 use super::scales::ROW_MAJOR;
 
 /// Why a layer was not executed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LayerError {
     /// This crate does not execute the row.
     #[error(transparent)]
@@ -66,7 +68,7 @@ pub enum LayerError {
         row: &'static str,
         /// `gate_up` or `down`.
         matrix: &'static str,
-        /// `payload bytes`, `scale bytes` or `biases`.
+        /// `payload bytes`, `scale bytes`, `second-level scales` or `biases`.
         buffer: &'static str,
         /// What the contract asks for.
         expected: usize,
@@ -103,6 +105,9 @@ pub enum LayerError {
         /// The routing's.
         got: usize,
     },
+    /// Scales that the row does not take as they are.
+    #[error(transparent)]
+    Repack(#[from] RepackError),
     /// A buffer of tokens.
     #[error(transparent)]
     Size(#[from] WrongSize),
@@ -122,22 +127,23 @@ pub enum LayerError {
 /// [`LayerError`] if the row is not executed here or does not take what it is given.
 pub fn forward(
     contract: &Contract,
-    activation: ActivationFunction,
+    config: &LayerConfig,
     weights: &RawPrepared,
     input: &RawQuantized,
     routing: &Routing,
 ) -> Result<Vec<bf16>, LayerError> {
-    config::check(contract, activation)?;
+    config::check(contract, config)?;
+    let activation = config.activation;
     let plan = plan(contract, activation.kind(), weights.logical)?;
     check(contract, activation, &plan, weights, input, routing)?;
     let permutation = routing.by_expert();
 
-    let rows = gemm1_rows(contract, input, &permutation, weights.logical.hidden)?;
+    let rows = gemm1_rows(contract, config, input, &permutation, weights.logical.hidden)?;
     let intermediate = gemm1(contract, &plan, weights, &rows, &permutation, activation);
 
     let width = plan.physical.intermediate;
     let routed = Tokens::new(&intermediate, permutation.pairs().len(), width)?;
-    let rows = gemm2_rows(contract, input.format, routed, &permutation)?;
+    let rows = gemm2_rows(contract, config, input.format, routed, &permutation)?;
     let combined = gemm2(contract, &plan, weights, &rows, &permutation, routing);
     Ok(combined.into_iter().map(bf16::from_f32).collect())
 }
@@ -176,7 +182,9 @@ fn check(
         let biases = stored.bias.as_ref().map(|bias| ("biases", plan.rows(), bias.len()));
         let payload = ("payload bytes", plan.payload_bytes(), stored.payload.len());
         let scales = ("scale bytes", plan.scale_bytes(), stored.scales.len());
-        for (buffer, of_expert, got) in [payload, scales].into_iter().chain(biases) {
+        let globals = usize::from(plan.format.global.is_some());
+        let globals = ("second-level scales", globals, stored.globals.len());
+        for (buffer, of_expert, got) in [payload, scales, globals].into_iter().chain(biases) {
             let expected = experts * of_expert;
             if expected != got {
                 return Err(LayerError::Buffer { row, matrix, buffer, expected, got });
@@ -189,6 +197,7 @@ fn check(
 /// The tokens as GEMM1's kernel reads them.
 fn gemm1_rows(
     contract: &Contract,
+    config: &LayerConfig,
     input: &RawQuantized,
     permutation: &Permutation,
     hidden: usize,
@@ -198,9 +207,9 @@ fn gemm1_rows(
     let handed = contract_input.quantize.unwrap_or(QuantizeAt::Prepare);
     let (tokens, prepared) = match (handed, contract_input.formats) {
         (QuantizeAt::Expert, [format, ..]) if format.block.is_some() => {
-            (Cow::Owned(quantize_inside(contract, input, format)?), &ROW_MAJOR)
+            (Cow::Owned(quantize_inside(contract, config, input, format)?), &ROW_MAJOR)
         }
-        (_, formats) if formats.contains(&input.format) => {
+        _ if contract_input.handed().contains(&input.format) => {
             let layout = match input.format.block {
                 None => &UNSCALED,
                 Some(_) => known(contract, "gemm1_input.layout", contract_input.layout)?.prepared,
@@ -209,7 +218,10 @@ fn gemm1_rows(
         }
         _ => return Err(LayerError::Format { row, format: input.format.name }),
     };
-    check_blocks(tokens.format)?;
+    let tokens = match contract_input.prepared_format {
+        Some(_) => Cow::Owned(repack(&tokens, prepared, contract_input.formats[0])?),
+        None => tokens,
+    };
     let expected = padded(hidden, tokens.format, contract_input.multiple);
     if tokens.cols != expected {
         return Err(LayerError::Hidden { row, hidden, expected, got: tokens.cols });
@@ -227,6 +239,7 @@ fn gemm1_rows(
 /// For rows whose experts quantise: `input` is tokens in 16 bits.
 fn quantize_inside(
     contract: &Contract,
+    config: &LayerConfig,
     input: &RawQuantized,
     format: &'static FormatSpec,
 ) -> Result<RawQuantized, LayerError> {
@@ -236,12 +249,14 @@ fn quantize_inside(
     let InputContract { rounding, multiple, .. } = contract.gemm1_input;
     let values = dequantize(input, &UNSCALED)?;
     let tokens = Tokens::new(&values, input.rows, input.cols)?;
-    Ok(quantize(tokens, format, rounding, &ROW_MAJOR, multiple)?)
+    let recipe = Recipe { calibrated: config.gemm1, ..Recipe::dynamic(rounding) };
+    Ok(quantize(tokens, format, recipe, &ROW_MAJOR, multiple)?)
 }
 
 /// The activated rows as GEMM2's kernel reads them; `routed` holds them packed, experts ascending.
 fn gemm2_rows(
     contract: &Contract,
+    config: &LayerConfig,
     tokens_format: &'static FormatSpec,
     routed: Tokens<'_, f32>,
     permutation: &Permutation,
@@ -256,7 +271,8 @@ fn gemm2_rows(
         // It never leaves the kernel, so any layout does.
         (Some(_), Known::Vendor(_)) => &ROW_MAJOR,
     };
-    let quantized = quantize(routed, format, input.rounding, &ROW_MAJOR, input.multiple)?;
+    let recipe = Recipe { calibrated: config.gemm2, ..Recipe::dynamic(input.rounding) };
+    let quantized = quantize(routed, format, recipe, &ROW_MAJOR, input.multiple)?;
     let grouping = grouping(contract, format, input.grouping.or(contract.gemm1_input.grouping))?;
     let placement = place(grouping, permutation, Unit::Pair);
     Ok(gather(&quantized, &ROW_MAJOR, kernel, placement, |routed| routed)?)
@@ -274,17 +290,6 @@ fn grouping(
     }
 }
 
-fn check_blocks(format: &FormatSpec) -> Result<(), QuantizeError> {
-    let refuse = |why| Err(QuantizeError::Format { format: format.name, why });
-    if format.global.is_some() {
-        return refuse("the CPU engine applies no second-level scale");
-    }
-    match format.block {
-        Some(block) if block.rows != 1 => refuse("a block spans rows of different tokens"),
-        _ => Ok(()),
-    }
-}
-
 /// GEMM1 and the activation: routed rows × padded intermediate size, experts ascending.
 fn gemm1(
     contract: &Contract,
@@ -295,16 +300,18 @@ fn gemm1(
     activation: ActivationFunction,
 ) -> Vec<f32> {
     let (logical, physical) = (weights.logical.intermediate, plan.physical.intermediate);
-    let matrices = matrices(contract, &plan.gate_up, &weights.gate_up);
+    let matrices = matrices(contract, &plan.gate_up, &weights.gate_up, rows);
     let mut activated = vec![0.0; permutation.pairs().len() * physical];
     for (expert, (first, inputs)) in inputs(&plan.gate_up, rows, permutation) {
         let width = width(&plan.gate_up, rows);
-        let products = matrices.multiply(expert, &inputs, width, 2 * logical, |output| {
+        let halves = plan.gate_up.halves;
+        let products = matrices.multiply(expert, &inputs, width, halves * logical, |output| {
             let half = if output < logical { Half::Gate } else { Half::Up };
-            plan.gate_up.position(Some(half), output % logical)
+            plan.gate_up.position((halves == 2).then_some(half), output % logical)
         });
         let count = permutation.counts()[expert];
-        let (gate, up) = products.split_at(logical * count);
+        // Plain weights have one half, which stands for both.
+        let (gate, up) = (&products[..logical * count], &products[(halves - 1) * logical * count..]);
         for (row, activated) in activated[first * physical..].chunks_mut(physical).take(count).enumerate() {
             for (col, value) in activated[..logical].iter_mut().enumerate() {
                 *value = activate(activation, gate[col * count + row], up[col * count + row]);
@@ -324,7 +331,7 @@ fn gemm2(
     routing: &Routing,
 ) -> Vec<f32> {
     let hidden = weights.logical.hidden;
-    let matrices = matrices(contract, &plan.down, &weights.down);
+    let matrices = matrices(contract, &plan.down, &weights.down, rows);
     let mut combined = vec![0.0; permutation.tokens() * hidden];
     for (expert, (first, inputs)) in inputs(&plan.down, rows, permutation) {
         let width = width(&plan.down, rows);
@@ -340,9 +347,22 @@ fn gemm2(
     combined
 }
 
-fn matrices<'a>(contract: &Contract, plan: &'a MatrixPlan, matrix: &'a PreparedMatrix) -> Weights<'a> {
-    let bias = matrix.bias.as_deref().filter(|_| contract.weight.bias.is_some());
-    Weights { plan, access: plan.access(), matrix, bias }
+fn matrices<'a>(
+    contract: &Contract,
+    plan: &'a MatrixPlan,
+    matrix: &'a PreparedMatrix,
+    rows: &KernelRows,
+) -> Weights<'a> {
+    let payload = match plan.payload.word {
+        None => Cow::Borrowed(matrix.payload.as_slice()),
+        Some(step) => {
+            let mut payload = matrix.payload.clone();
+            word::undo(step, &mut payload);
+            Cow::Owned(payload)
+        }
+    };
+    let bias = contract.weight.bias.zip(matrix.bias.as_deref());
+    Weights { plan, access: plan.access(), payload, matrix, input_global: rows.global, bias }
 }
 
 /// The columns that both operands have. What one has beyond them is padding, against which the other

@@ -9,4 +9,5 @@ pub mod layer;
 mod permute;
 pub mod quantize;
 pub mod relayout;
+pub mod repack;
 pub(crate) mod scales;

@@ -1,6 +1,6 @@
 //! Routed rows as a kernel reads them: gathered as the row groups them, scales in its kernel layout.
 
-use crate::format::FormatSpec;
+use crate::format::{BlockScale, FormatSpec, Reach};
 use crate::layout::{Extent, Layout};
 use crate::moe::grouping::{Place, Placement};
 use crate::tensor::{RawQuantized, WrongSize, scale_extent};
@@ -14,6 +14,8 @@ use super::scales::{ScaleView, copy_scales};
 pub(crate) struct KernelRows {
     format: &'static FormatSpec,
     pub(crate) cols: usize,
+    /// What the second level multiplies by; 1 without one.
+    pub(crate) global: f32,
     payload: Vec<u8>,
     scales: Vec<u8>,
     layout: &'static Layout,
@@ -24,7 +26,7 @@ pub(crate) struct KernelRows {
 
 /// Gathers: routed row `i` is row `from(i)` of `source`, whose scales are read in layout `prepared`
 /// whatever `source` says, and goes where `placement` says, scales in layout `kernel`. All that no
-/// row goes to is zero. The format's blocks must be of one row each.
+/// row goes to is zero. The format's blocks must be of one row each, or of all.
 pub(crate) fn gather(
     source: &RawQuantized,
     prepared: &'static Layout,
@@ -45,6 +47,7 @@ pub(crate) fn gather(
     let mut rows = KernelRows {
         format,
         cols: source.cols,
+        global: source.global.map_or(1.0, |global| 1.0 / global.get()),
         payload,
         scales: Vec::new(),
         layout: kernel,
@@ -55,7 +58,8 @@ pub(crate) fn gather(
         let source_logical = scale_extent(format, source.rows, source.cols)?;
         let source_box = prepared.physical(source_logical)?;
         let one_row = Extent { rows: 1, cols: source_logical.cols };
-        rows.scale_box = kernel.physical(Extent { rows: rows.placement.rows, cols: source_logical.cols })?;
+        let scale_rows = block.rows.count(rows.placement.rows);
+        rows.scale_box = kernel.physical(Extent { rows: scale_rows, cols: source_logical.cols })?;
         rows.scales = vec![0; rows.placement.slabs * rows.scale_box.count() * block.scale.bytes()];
         for (routed, place) in rows.placement.places.iter().enumerate() {
             let base = place.slab * rows.scale_box.count();
@@ -63,13 +67,18 @@ pub(crate) fn gather(
                 one_row,
                 block.scale,
                 &source.scales,
-                |_, col| (prepared.offset)(from(routed), col, source_box),
+                |_, col| (prepared.offset)(scale_row(block, from(routed)), col, source_box),
                 &mut rows.scales,
-                |_, col| base + (kernel.offset)(place.row, col, rows.scale_box),
+                |_, col| base + (kernel.offset)(scale_row(block, place.row), col, rows.scale_box),
             );
         }
     }
     Ok(rows)
+}
+
+/// The row of scales of row `row`: its own, or the one that all share.
+fn scale_row(block: BlockScale, row: usize) -> usize {
+    if block.rows == Reach::Whole { 0 } else { row }
 }
 
 fn payload_row(placement: &Placement, place: Place) -> usize {
@@ -91,7 +100,7 @@ impl KernelRows {
                 base: place.slab * self.scale_box.count(),
                 bytes: &self.scales,
             };
-            apply_scales(values, block.cols, |col| scales.get(place.row, col));
+            apply_scales(values, block.cols.size(self.cols), |col| scales.get(scale_row(block, place.row), col));
         }
     }
 }

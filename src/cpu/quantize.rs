@@ -4,21 +4,29 @@
 //! f32 scales, except that a NaN is never lost: its block gets a NaN scale, and NaN elements where
 //! the element type has one.
 
+mod blocks;
+mod choose;
+mod theirs;
+pub mod global;
+mod vector;
+
 use rayon::prelude::*;
 
-use crate::backend::{Contract, Known, QuantizeAt, Reads};
-use crate::element::{e2m1_encode, e4m3_encode, e8m0_decode, e8m0_scale, largest};
-use crate::format::{BlockScale, ElementType, Format, FormatSpec, Rounding, ScaleType};
-use crate::layout::{Layout, ScaleLayout, UNSCALED};
-use crate::moe::executable::converts_scales;
+use crate::backend::{Contract, InputContract, Known, QuantizeAt, Reads};
+use crate::config::QuantConfig;
+use crate::format::{ElementType, Format, FormatSpec, Reach, Rounding};
+use crate::layout::{Extent, Layout, ScaleLayout, UNSCALED};
+use crate::recipe::Recipe;
+use crate::scale::{Calibrated, Divisor};
 use crate::tensor::{Quantized, RawQuantized, Real, Tokens, WrongSize};
 use crate::weights::canonical::Stack;
 
+use super::dequantize::dequantize_matrix;
 use super::relayout::into_layout;
 use super::scales::ROW_MAJOR;
-
-/// vLLM's per-token groups take no smaller largest magnitude, so that a zero block has a scale.
-const SMALLEST_AMAX: f32 = 1e-10;
+use blocks::{Job, quantize_blocks};
+use choose::Scheme;
+use vector::VectorUnit;
 
 /// Why rows were not quantised.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,17 +69,30 @@ pub enum QuantizeError {
         /// The table's words.
         why: &'static str,
     },
+    /// A scale that is not chosen from the numbers, and is not given.
+    #[error("`{format}` is quantised by a calibrated scale here, and none was given")]
+    NoScale {
+        /// The format.
+        format: &'static str,
+    },
+    /// A calibrated scale that nothing reads.
+    #[error("a calibrated scale was given that `{format}` is not quantised by here")]
+    Scale {
+        /// The format.
+        format: &'static str,
+    },
     /// The layout cannot take the scales.
     #[error(transparent)]
     Size(#[from] WrongSize),
 }
 
-/// Quantises `tokens` into what backend `B` is handed, in format `F`: the row's rounding rule,
-/// padding and prepared layout.
+/// Quantises `tokens` into what backend `B` is handed, in format `F`: the row's rounding rule, padding
+/// and prepared layout, and the calibrated scale of `config`. vLLM's `moe_kernel_quantize_input`.
 ///
 /// # Errors
 /// [`QuantizeError`] if the CPU engine does not quantise to `F` or the layout refuses the size.
 pub fn quantize_input<B, F, T>(
+    config: &QuantConfig<B>,
     tokens: Tokens<'_, T>,
 ) -> Result<Quantized<F, <B as Reads<F>>::Prepared>, QuantizeError>
 where
@@ -81,88 +102,127 @@ where
 {
     let input = &B::CONTRACT.gemm1_input;
     let layout = <<B as Reads<F>>::Prepared as ScaleLayout>::LAYOUT;
-    let raw = quantize(tokens, F::SPEC, input.rounding, layout, input.multiple)?;
-    Ok(Quantized::from_engine(raw))
+    let recipe = recipe(input, F::SPEC, config.layer().gemm1)?;
+    Ok(Quantized::from_engine(quantize(tokens, F::SPEC, recipe, layout, input.multiple)?))
 }
 
 /// [`quantize_input`] for a row that is known at run time only. A row whose experts quantise is handed
 /// tokens in any format without scales.
 ///
 /// # Errors
-/// [`QuantizeError`], also if the row does not read `format` or leaves its layout to the vendor.
+/// [`QuantizeError`], also if the row is not handed `format`, leaves its layout to the vendor, or lacks
+/// the calibrated scale that it reads or has one that it does not read.
 pub fn quantize_prepared<T: Real>(
     contract: &Contract,
     format: &'static FormatSpec,
+    calibrated: Option<Calibrated>,
     tokens: Tokens<'_, T>,
 ) -> Result<RawQuantized, QuantizeError> {
     let input = &contract.gemm1_input;
-    let reads = match input.quantize {
+    let is_handed = match input.quantize {
         Some(QuantizeAt::Expert) => format.block.is_none(),
-        Some(QuantizeAt::Prepare) | None => input.formats.contains(&format),
+        Some(QuantizeAt::Prepare) | None => input.handed().contains(&format),
     };
-    if !reads {
+    if !is_handed {
         return Err(QuantizeError::NotRead { row: contract.name, format: format.name });
-    }
-    if converts_scales(input) {
-        let why = "the row is handed scales of another type than the format's";
-        return Err(QuantizeError::Format { format: format.name, why });
     }
     let layout = match (format.block, input.layout) {
         (None, _) => &UNSCALED,
         (Some(_), Known::Is(layout)) => layout.prepared,
         (Some(_), Known::Vendor(why)) => return Err(QuantizeError::Vendor { row: contract.name, why }),
     };
-    quantize(tokens, format, input.rounding, layout, input.multiple)
+    quantize(tokens, format, recipe(input, format, calibrated)?, layout, input.multiple)
+}
+
+/// How tokens that are handed over in `format` are quantised. What `input` says of scales is for the
+/// format that the kernel reads; tokens without scales, which the experts quantise, need nothing of it.
+fn recipe(
+    input: &InputContract,
+    format: &'static FormatSpec,
+    calibrated: Option<Calibrated>,
+) -> Result<Recipe, QuantizeError> {
+    if input.calibrated().is_none() && calibrated.is_some() {
+        return Err(QuantizeError::Scale { format: format.name });
+    }
+    if format.block.is_none() {
+        return Ok(Recipe::default());
+    }
+    if input.calibrated().is_some() && calibrated.is_none() {
+        return Err(QuantizeError::NoScale { format: format.name });
+    }
+    Ok(Recipe { rounding: input.rounding, calibrated, ..Recipe::default() })
 }
 
 /// Quantises `tokens` to `format` with block scales in `layout`. Rows are padded with zeros to a
 /// multiple of `multiple` elements and of the block; padding bytes of the layout are zero. Formats
-/// without block scales are cast; `rounding` does not concern them.
+/// without block scales are cast; a rounding rule does not concern them.
 ///
 /// # Errors
-/// [`QuantizeError`] if the CPU engine does not quantise to `format`, `rounding` does not fit it, or
+/// [`QuantizeError`] if the CPU engine does not quantise to `format`, `recipe` does not fit it, or
 /// `layout` does not take its scales.
 pub fn quantize<T: Real>(
     tokens: Tokens<'_, T>,
     format: &'static FormatSpec,
-    rounding: Option<Rounding>,
+    recipe: Recipe,
     layout: &'static Layout,
     multiple: usize,
 ) -> Result<RawQuantized, QuantizeError> {
-    if format.block.is_some_and(|block| block.rows != 1) {
-        return Err(QuantizeError::Format {
-            format: format.name,
-            why: "a block spans rows of different tokens",
-        });
-    }
-    let linear = quantize_padded(tokens, format, rounding, padded(tokens.cols(), format, multiple))?;
+    let cols = padded(tokens.cols(), format, multiple);
+    let stack = quantize_padded(VectorUnit::detect(), tokens, format, recipe, cols)?;
     let row_major = RawQuantized {
         format,
         layout: &ROW_MAJOR,
-        rows: linear.rows,
-        cols: linear.cols,
-        payload: linear.payload,
-        scales: linear.scales,
+        rows: stack.rows,
+        cols,
+        payload: stack.payload,
+        scales: stack.scales,
+        zero_points: stack.zero_points,
+        global: global(recipe),
     };
     Ok(into_layout(row_major, layout)?)
 }
 
-/// Quantises one weight matrix to `format`, blocks of several rows included, with linear scales.
-/// Blocks at the lower and right edge may be cut.
+/// Quantises one matrix to `format`, scales linear. Blocks at the lower and right edge may be cut.
 ///
 /// # Errors
-/// [`QuantizeError`] if the CPU engine does not quantise to `format` or `rounding` does not fit it.
+/// [`QuantizeError`] if the CPU engine does not quantise to `format` or `recipe` does not fit it.
 pub fn quantize_matrix<T: Real>(
     matrix: Tokens<'_, T>,
     format: &'static FormatSpec,
-    rounding: Option<Rounding>,
+    recipe: Recipe,
 ) -> Result<Stack, QuantizeError> {
-    quantize_padded(matrix, format, rounding, matrix.cols())
+    let stack = quantize_padded(VectorUnit::detect(), matrix, format, recipe, matrix.cols())?;
+    Ok(Stack { globals: global(recipe).map(Divisor::to_multiplier).into_iter().collect(), ..stack })
+}
+
+/// `tokens` as a kernel that reads `format` sees them, in their own type: quantised and dequantised.
+/// What vLLM calls emulation, for devices without such a kernel.
+///
+/// # Errors
+/// As [`quantize_matrix`].
+pub fn quantize_dequantize<T: Real>(
+    tokens: Tokens<'_, T>,
+    format: &'static FormatSpec,
+    recipe: Recipe,
+) -> Result<Vec<T>, QuantizeError> {
+    let stack = quantize_matrix(tokens, format, recipe)?;
+    let values = dequantize_matrix(format, stack.matrix(format, 0))?;
+    Ok(values.into_iter().map(T::from_f32).collect())
+}
+
+fn global(recipe: Recipe) -> Option<Divisor> {
+    match recipe.calibrated {
+        Some(Calibrated::Global(global)) => Some(global),
+        Some(Calibrated::Static(_)) | None => None,
+    }
 }
 
 /// The elements of a row of `cols` after padding to `multiple` and to the block.
 pub(crate) fn padded(cols: usize, format: &FormatSpec, multiple: usize) -> usize {
-    let block = format.block.map_or(1, |block| block.cols);
+    let block = match format.block.map(|block| block.cols) {
+        Some(Reach::Of(block)) => block.max(1),
+        Some(Reach::Whole) | None => 1,
+    };
     let multiple = multiple.max(1);
     cols.next_multiple_of(multiple / gcd(multiple, block) * block)
 }
@@ -172,45 +232,43 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 fn quantize_padded<T: Real>(
+    unit: VectorUnit,
     tokens: Tokens<'_, T>,
     format: &'static FormatSpec,
-    rounding: Option<Rounding>,
+    recipe: Recipe,
     cols: usize,
 ) -> Result<Stack, QuantizeError> {
-    let rows = tokens.rows();
-    let row_bytes = format.element.bytes(cols);
-    let mut payload = vec![0; rows * row_bytes];
-    let Some(block) = format.block else {
-        if matches!(format.element, ElementType::E2m1 | ElementType::E4m3) {
-            return Err(QuantizeError::Format { format: format.name, why: "it has no block scale" });
+    match format.block {
+        None if recipe.calibrated.is_some() => Err(QuantizeError::Scale { format: format.name }),
+        None => cast_rows(tokens, format, cols),
+        Some(block) => {
+            let size = block.size(Extent { rows: tokens.rows(), cols });
+            if format.element.bits() == 4 && size.cols < cols && !size.cols.is_multiple_of(2) {
+                let why = "its blocks end inside a byte";
+                return Err(QuantizeError::Format { format: format.name, why });
+            }
+            let scheme = Scheme::new(format, block, recipe)?;
+            let element = format.element;
+            Ok(quantize_blocks(Job { unit, scheme: &scheme, element, block, tokens, cols }))
         }
-        payload.par_chunks_mut(row_bytes.max(1)).enumerate().for_each(|(row, bytes)| {
-            cast(format.element, tokens.row(row), bytes);
-        });
-        return Ok(Stack { rows, cols, payload, scales: Vec::new() });
-    };
-    let scheme = Scheme::new(format, block, rounding)?;
-    let scale_cols = cols.div_ceil(block.cols);
-    let scale_bytes = scale_cols * block.scale.bytes();
-    let mut scales = vec![0; rows.div_ceil(block.rows) * scale_bytes];
-    // One band is one row of blocks.
-    payload
-        .par_chunks_mut((block.rows * row_bytes).max(1))
-        .zip(scales.par_chunks_mut(scale_bytes.max(1)))
-        .enumerate()
-        .for_each_init(
-            || vec![0.0; block.rows * cols],
-            |values, (band, (payload, scales))| {
-                let rows = payload.len() / row_bytes;
-                for (row, values) in values.chunks_mut(cols).take(rows).enumerate() {
-                    for (value, token) in values.iter_mut().zip(tokens.row(band * block.rows + row)) {
-                        *value = token.to_f32();
-                    }
-                }
-                scheme.quantize_band(&values[..rows * cols], cols, payload, scales);
-            },
-        );
-    Ok(Stack { rows, cols, payload, scales })
+    }
+}
+
+/// Rows of a format without block scales.
+fn cast_rows<T: Real>(
+    tokens: Tokens<'_, T>,
+    format: &'static FormatSpec,
+    cols: usize,
+) -> Result<Stack, QuantizeError> {
+    if format.element.bits() < 16 {
+        return Err(QuantizeError::Format { format: format.name, why: "it has no block scale" });
+    }
+    let row_bytes = format.element.bytes(cols);
+    let mut payload = vec![0; tokens.rows() * row_bytes];
+    payload.par_chunks_mut(row_bytes.max(1)).enumerate().for_each(|(row, bytes)| {
+        cast(format.element, tokens.row(row), bytes);
+    });
+    Ok(Stack::new(tokens.rows(), cols, payload, Vec::new()))
 }
 
 fn cast<T: Real>(element: ElementType, values: &[T], bytes: &mut [u8]) {
@@ -230,124 +288,6 @@ fn cast<T: Real>(element: ElementType, values: &[T], bytes: &mut [u8]) {
             for (value, bytes) in values.zip(bytes.as_chunks_mut().0) {
                 *bytes = value.to_le_bytes();
             }
-        }
-    }
-}
-
-/// How the blocks of one format are quantised.
-struct Scheme {
-    element: ElementType,
-    block: BlockScale,
-    choice: Choice,
-}
-
-/// How a block's scale is chosen.
-enum Choice {
-    PowerOfTwo(Rounding),
-    Quotient,
-}
-
-/// What happens to the elements of a block before they are rounded.
-enum Step {
-    Multiply(f32),
-    Divide(f32),
-    AllNan,
-}
-
-impl Scheme {
-    fn new(
-        format: &'static FormatSpec,
-        block: BlockScale,
-        rounding: Option<Rounding>,
-    ) -> Result<Self, QuantizeError> {
-        let format_name = format.name;
-        let refuse = |why| Err(QuantizeError::Format { format: format_name, why });
-        if format.global.is_some() {
-            return refuse("its second-level scale is chosen over the whole tensor");
-        }
-        match format.element {
-            ElementType::E4m3 => {}
-            ElementType::E2m1 if block.cols.is_multiple_of(2) => {}
-            ElementType::E2m1 => return refuse("its blocks end inside a byte"),
-            _ => return refuse("16- and 32-bit elements are not scaled by block"),
-        }
-        let choice = match (block.scale, rounding) {
-            (ScaleType::E8m0, Some(rounding)) => Choice::PowerOfTwo(rounding),
-            (ScaleType::E8m0, None) => return Err(QuantizeError::NoRounding { format: format_name }),
-            (ScaleType::F32, None) => Choice::Quotient,
-            (ScaleType::F32, Some(rounding)) => {
-                return Err(QuantizeError::Rounding { format: format_name, rounding });
-            }
-            (ScaleType::E4m3 | ScaleType::Bf16, _) => {
-                return refuse("no rule chooses block scales of its type");
-            }
-        };
-        Ok(Self { element: format.element, block, choice })
-    }
-
-    /// Quantises rows of `cols` values that share one row of blocks.
-    fn quantize_band(&self, values: &[f32], cols: usize, payload: &mut [u8], scales: &mut [u8]) {
-        let row_bytes = self.element.bytes(cols);
-        for (block, scale) in scales.chunks_exact_mut(self.block.scale.bytes()).enumerate() {
-            let start = block * self.block.cols;
-            let end = (start + self.block.cols).min(cols);
-            // Magnitudes compare as integers, and NaN is the largest of them.
-            let rows = values.chunks_exact(cols).map(|row| &row[start..end]);
-            let amax = rows.clone().flatten().fold(0, |amax, value| amax.max(value.abs().to_bits()));
-            let step = self.choose(f32::from_bits(amax), scale);
-            let bytes = self.element.bytes(start)..self.element.bytes(end);
-            for (values, payload) in rows.zip(payload.chunks_exact_mut(row_bytes)) {
-                encode(self.element, &step, values, &mut payload[bytes.clone()]);
-            }
-        }
-    }
-
-    /// Writes the scale of a block and says what it does to the elements.
-    fn choose(&self, amax: f32, scale: &mut [u8]) -> Step {
-        match self.choice {
-            Choice::PowerOfTwo(rounding) => {
-                let byte = e8m0_scale(amax, self.element, rounding);
-                scale[0] = byte;
-                match byte {
-                    255 => Step::AllNan,
-                    // As FlashInfer does: what is too small for a scale is zero, its sign kept.
-                    0 => Step::Multiply(0.0),
-                    _ => Step::Multiply(e8m0_decode(254 - byte)),
-                }
-            }
-            Choice::Quotient => {
-                // Saturates an infinity, so that it does not turn its whole block into NaN.
-                let amax = if amax.is_infinite() { f32::MAX } else { amax };
-                // Not `max`, which would lose a NaN.
-                let amax = if amax < SMALLEST_AMAX { SMALLEST_AMAX } else { amax };
-                let quotient = amax / largest(self.element);
-                // One NaN for all: payload bits of a NaN are not significant, and have to be equal
-                // on every engine.
-                let quotient = if quotient.is_nan() { f32::NAN } else { quotient };
-                scale.copy_from_slice(&quotient.to_le_bytes());
-                if quotient.is_nan() { Step::AllNan } else { Step::Divide(quotient) }
-            }
-        }
-    }
-}
-
-fn encode(element: ElementType, step: &Step, values: &[f32], bytes: &mut [u8]) {
-    match *step {
-        Step::Multiply(factor) => encode_each(element, values, bytes, |value| value * factor),
-        Step::Divide(divisor) => encode_each(element, values, bytes, |value| value / divisor),
-        Step::AllNan => encode_each(element, values, bytes, |_| f32::NAN),
-    }
-}
-
-fn encode_each(element: ElementType, values: &[f32], bytes: &mut [u8], scaled: impl Fn(f32) -> f32) {
-    if element == ElementType::E2m1 {
-        for (pair, byte) in values.chunks(2).zip(bytes) {
-            let high = pair.get(1).map_or(0, |value| e2m1_encode(scaled(*value)));
-            *byte = e2m1_encode(scaled(pair[0])) | high << 4;
-        }
-    } else {
-        for (value, byte) in values.iter().zip(bytes) {
-            *byte = e4m3_encode(scaled(*value));
         }
     }
 }

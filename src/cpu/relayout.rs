@@ -1,9 +1,11 @@
 //! Moves block scales from one layout to another. The elements stay as they are.
 
-use crate::layout::Layout;
+use crate::format::FormatSpec;
+use crate::layout::{Extent, Layout};
+use crate::scale::{Divisor, Multiplier};
 use crate::tensor::{RawQuantized, WrongSize, scale_extent};
 
-use super::scales::copy_scales;
+use super::scales::{ScaleBox, move_scales};
 
 /// The same rows with their scales in layout `to`; every padding byte is zero. Formats without block
 /// scales come out unchanged but for the layout's name.
@@ -16,22 +18,21 @@ pub fn relayout(raw: &RawQuantized, to: &'static Layout) -> Result<RawQuantized,
 }
 
 /// [`relayout`] without a copy of the elements.
-pub(crate) fn into_layout(raw: RawQuantized, to: &'static Layout) -> Result<RawQuantized, WrongSize> {
+///
+/// # Errors
+/// As [`relayout`].
+pub fn into_layout(raw: RawQuantized, to: &'static Layout) -> Result<RawQuantized, WrongSize> {
     let Some(block) = raw.format.block else { return Ok(RawQuantized { layout: to, ..raw }) };
     check_size(&raw, raw.layout)?;
     holds(to, &raw)?;
+    if *raw.layout == *to {
+        return Ok(RawQuantized { layout: to, ..raw });
+    }
     let logical = scale_extent(raw.format, raw.rows, raw.cols)?;
-    let (from_size, to_size) = (raw.layout.physical(logical)?, to.physical(logical)?);
-    let mut scales = vec![0; to_size.count() * block.scale.bytes()];
-    copy_scales(
-        logical,
-        block.scale,
-        &raw.scales,
-        |row, col| (raw.layout.offset)(row, col, from_size),
-        &mut scales,
-        |row, col| (to.offset)(row, col, to_size),
-    );
-    Ok(RawQuantized { layout: to, scales, ..raw })
+    let from = ScaleBox { layout: raw.layout, physical: raw.layout.physical(logical)? };
+    let to = ScaleBox { layout: to, physical: to.physical(logical)? };
+    let scales = move_scales(logical, block.scale.bytes(), &raw.scales, from, to);
+    Ok(RawQuantized { layout: to.layout, scales, ..raw })
 }
 
 /// Whether `layout` holds scales of the type that `raw` has.
@@ -52,20 +53,33 @@ pub(crate) fn check_size(raw: &RawQuantized, layout: &Layout) -> Result<(), Wron
     if raw.payload.len() != expected {
         return Err(WrongSize::Payload { format: format.name, rows, cols, expected, got: raw.payload.len() });
     }
+    check_levels(format, Extent { rows, cols }, &raw.zero_points, raw.global.map(Divisor::to_multiplier))?;
     let Some(block) = format.block else { return Ok(()) };
     holds(layout, raw)?;
     let scales = layout.physical(scale_extent(format, rows, cols)?)?.count();
     let expected = scales.saturating_mul(block.scale.bytes());
     if raw.scales.len() != expected {
-        let got = raw.scales.len();
-        return Err(WrongSize::Scales {
-            format: format.name,
-            layout: layout.name,
-            rows,
-            cols,
-            expected,
-            got,
-        });
+        let (layout, got) = (layout.name, raw.scales.len());
+        return Err(WrongSize::Scales { format: format.name, layout, rows, cols, expected, got });
+    }
+    Ok(())
+}
+
+/// Whether a matrix of `extent` elements has the zero points and the second-level scale that `format`
+/// asks for.
+pub(super) fn check_levels(
+    format: &FormatSpec,
+    extent: Extent,
+    zero_points: &[u8],
+    global: Option<Multiplier>,
+) -> Result<(), WrongSize> {
+    if format.global.is_some() != global.is_some() {
+        return Err(WrongSize::Levels { format: format.name });
+    }
+    let (expected, got) = (format.zero_points(extent), zero_points.len());
+    if got != expected {
+        let Extent { rows, cols } = extent;
+        return Err(WrongSize::ZeroPointBytes { format: format.name, rows, cols, expected, got });
     }
     Ok(())
 }

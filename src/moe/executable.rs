@@ -1,6 +1,6 @@
 //! What keeps a row from being executed by this crate.
 
-use crate::backend::{BiasOrder, Contract, InputContract, Kernel, Known};
+use crate::backend::{Contract, Kernel, Known};
 
 /// A row that this crate does not execute, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,14 +27,6 @@ pub enum NotExecutable {
         /// What is open.
         open: &'static str,
     },
-    /// The row asks for what no engine here does.
-    #[error("backend `{row}` cannot be executed: no engine here has {what}")]
-    Unimplemented {
-        /// The row.
-        row: &'static str,
-        /// What is missing.
-        what: &'static str,
-    },
     /// Only the vendor's library knows something that execution needs.
     #[error("backend `{row}` cannot be executed: only the vendor's library knows its {field} ({why})")]
     Vendor {
@@ -50,34 +42,14 @@ pub enum NotExecutable {
 /// Whether this crate executes the row.
 ///
 /// # Errors
-/// [`NotExecutable`] if the row is external or only described, or asks for what no engine does.
+/// [`NotExecutable`] if the row is external or only described.
 pub fn check(contract: &Contract) -> Result<(), NotExecutable> {
     let row = contract.name;
     match contract.kernel {
-        Kernel::Generated => {}
-        Kernel::External => return Err(NotExecutable::External { row }),
-        Kernel::Described(obstacle) => return Err(NotExecutable::Described { row, obstacle }),
+        Kernel::Generated => Ok(()),
+        Kernel::External => Err(NotExecutable::External { row }),
+        Kernel::Described(obstacle) => Err(NotExecutable::Described { row, obstacle }),
     }
-    let weight = &contract.weight;
-    let inputs = || std::iter::once(&contract.gemm1_input).chain(&contract.gemm2_input);
-    let two_levels = weight.format.global.is_some()
-        || inputs().any(|input| input.formats.iter().any(|format| format.global.is_some()));
-    let unimplemented = [
-        (two_levels, "second-level scales"),
-        (inputs().any(converts_scales), "prepared scales of another type than the format's"),
-        (weight.bias.is_some_and(|bias| bias.order == BiasOrder::Marlin), "biases in Marlin's order"),
-    ];
-    match unimplemented.into_iter().find(|(asked, _)| *asked) {
-        None => Ok(()),
-        Some((_, what)) => Err(NotExecutable::Unimplemented { row, what }),
-    }
-}
-
-/// Whether the prepared scales have another type than the kernel's.
-pub(crate) fn converts_scales(input: &InputContract) -> bool {
-    input.prepared_dtype.is_some_and(|prepared| {
-        input.formats.iter().any(|format| format.block.is_some_and(|block| block.scale != prepared))
-    })
 }
 
 /// The closed form of `field`.

@@ -64,7 +64,7 @@ impl<B: Backend> Layer<B> {
     pub fn forward<X: Operand<B>>(&self, input: &X, routing: &Routing) -> Result<Vec<bf16>, LayerError> {
         cpu::layer::forward(
             self.config.contract(),
-            self.config.activation(),
+            self.config.layer(),
             self.weights.raw(),
             input.raw(),
             routing,

@@ -4,6 +4,10 @@ use rayon::prelude::*;
 
 use super::{NoReference, sized};
 use crate::format::{BlockScale, ElementType, FormatSpec, Rounding, ScaleType};
+use crate::layout::Extent;
+use crate::recipe::Recipe;
+use crate::scale::Calibrated;
+use crate::weights::canonical::{Matrix, Stack};
 
 fn power_of_two(exponent: i32) -> f64 {
     2f64.powi(exponent)
@@ -20,11 +24,25 @@ enum Top {
     Ieee,
 }
 
-/// Exponent bits, mantissa bits, and the meaning of the largest exponent.
+/// The smallest and the largest number of an integer type.
+fn integers(element: ElementType) -> Option<(i32, i32)> {
+    match element {
+        ElementType::Int4 => Some((-8, 7)),
+        ElementType::Uint4 => Some((0, 15)),
+        ElementType::Int8 => Some((-128, 127)),
+        _ => None,
+    }
+}
+
+/// Exponent bits, mantissa bits, and the meaning of the largest exponent, of a float type.
 fn fields(element: ElementType) -> (u32, u32, Top) {
     match element {
         ElementType::E2m1 => (2, 1, Top::Numbers),
+        ElementType::E2m3 => (2, 3, Top::Numbers),
+        ElementType::E3m2 => (3, 2, Top::Numbers),
         ElementType::E4m3 => (4, 3, Top::NumbersAndNan),
+        ElementType::E5m2 => (5, 2, Top::Ieee),
+        ElementType::Int4 | ElementType::Uint4 | ElementType::Int8 => unreachable!("integers have no fields"),
         ElementType::Bf16 => (8, 7, Top::Ieee),
         ElementType::F16 => (5, 10, Top::Ieee),
         ElementType::F32 => (8, 23, Top::Ieee),
@@ -33,6 +51,10 @@ fn fields(element: ElementType) -> (u32, u32, Top) {
 
 /// The value of an element code: sign, exponent and mantissa put together.
 pub fn decode_element(element: ElementType, code: u32) -> f64 {
+    if let Some((smallest, largest)) = integers(element) {
+        let code = code as i32;
+        return f64::from(if code > largest { code - (largest - smallest + 1) } else { code });
+    }
     let (exponent_bits, mantissa_bits, top) = fields(element);
     let largest_exponent = (1 << exponent_bits) - 1;
     let largest_mantissa = (1 << mantissa_bits) - 1;
@@ -59,6 +81,7 @@ pub fn decode_scale(scale: ScaleType, bytes: &[u8]) -> f64 {
         ScaleType::E4m3 => decode_element(ElementType::E4m3, code),
         ScaleType::F32 => decode_element(ElementType::F32, code),
         ScaleType::Bf16 => decode_element(ElementType::Bf16, code),
+        ScaleType::F16 => decode_element(ElementType::F16, code),
     }
 }
 
@@ -74,6 +97,10 @@ pub(super) struct Codes {
 
 impl Codes {
     pub(super) fn new(element: ElementType) -> Self {
+        if integers(element).is_some() {
+            let values = (0..1 << element.bits()).map(|code| decode_element(element, code)).collect();
+            return Self { element, values, magnitudes: Vec::new() };
+        }
         let (exponent_bits, _, top) = fields(element);
         let codes = if element == ElementType::F32 { 0 } else { 1 << element.bits() };
         let values: Vec<f64> = (0..codes).map(|code| decode_element(element, code)).collect();
@@ -98,6 +125,10 @@ impl Codes {
     /// overflow to infinity from half a step above their largest number. NaN becomes the element's
     /// NaN, or zero where it has none.
     fn nearest(&self, value: f64) -> u32 {
+        if let Some((smallest, largest)) = integers(self.element) {
+            let nearest = value.round_ties_even().clamp(smallest.into(), largest.into());
+            return nearest as i32 as u32 & ((1 << self.element.bits()) - 1);
+        }
         let (exponent_bits, mantissa_bits, top) = fields(self.element);
         if self.element == ElementType::F32 {
             return (value as f32).to_bits();
@@ -142,61 +173,46 @@ fn put_code(element: ElementType, row: &mut [u8], col: usize, code: u32) {
     }
 }
 
-/// The bytes of a matrix: of its elements, and of its linear scales.
-pub(super) fn matrix_bytes(format: &FormatSpec, rows: usize, cols: usize) -> (usize, usize) {
-    let scales = format
-        .block
-        .map_or(0, |block| rows.div_ceil(block.rows) * cols.div_ceil(block.cols) * block.scale.bytes());
-    (rows * format.element.bytes(cols), scales)
-}
-
-/// Values of one row of a matrix that is `cols` wide.
-pub(super) fn row_values(
-    codes: &Codes,
-    format: &FormatSpec,
-    cols: usize,
-    row: usize,
-    payload: &[u8],
-    scales: &[u8],
-) -> Vec<f64> {
-    let stride = format.element.bytes(cols);
-    let payload = &payload[row * stride..][..stride];
-    let scale_of = |block: BlockScale, col: usize| {
-        let at = (row / block.rows * cols.div_ceil(block.cols) + col / block.cols) * block.scale.bytes();
-        decode_scale(block.scale, &scales[at..][..block.scale.bytes()])
-    };
+/// Values of row `row` of a matrix.
+pub(super) fn row_values(codes: &Codes, format: &FormatSpec, row: usize, matrix: &Matrix<'_>) -> Vec<f64> {
+    let extent = Extent { rows: matrix.rows, cols: matrix.cols };
+    let stride = format.element.bytes(extent.cols);
+    let payload = &matrix.payload[row * stride..][..stride];
     let mut values: Vec<f64> =
-        (0..cols).map(|col| codes.value(code_at(format.element, payload, col))).collect();
+        (0..extent.cols).map(|col| codes.value(code_at(format.element, payload, col))).collect();
     if let Some(block) = format.block {
-        for (index, values) in values.chunks_mut(block.cols).enumerate() {
-            let scale = scale_of(block, index * block.cols);
-            values.iter_mut().for_each(|value| *value *= scale);
+        let size = block.size(extent);
+        for (index, values) in values.chunks_mut(size.cols).enumerate() {
+            let at = row / size.rows * block.scales(extent).cols + index;
+            let bytes = block.scale.bytes();
+            let scale = decode_scale(block.scale, &matrix.scales[at * bytes..][..bytes]);
+            let zero = if block.zero_point.is_some() { f64::from(matrix.zero_points[at]) } else { 0.0 };
+            values.iter_mut().for_each(|value| *value = (*value - zero) * scale);
         }
+    }
+    if let Some(global) = matrix.global {
+        values.iter_mut().for_each(|value| *value *= f64::from(global.get()));
     }
     values
 }
 
-/// The values of `rows` × `cols` elements, row-major: `payload` row-major, each row packed; `scales`
-/// linear.
+/// The values of `matrix`, row-major.
 ///
 /// # Errors
-/// [`NoReference`] if the format has a global scale or a buffer has the wrong size.
-pub fn dequantize(
-    format: &FormatSpec,
-    rows: usize,
-    cols: usize,
-    payload: &[u8],
-    scales: &[u8],
-) -> Result<Vec<f64>, NoReference> {
-    if format.global.is_some() {
+/// [`NoReference`] if a buffer has the wrong size, or whether there is a second-level scale does not
+/// agree with the format.
+pub fn dequantize(format: &FormatSpec, matrix: Matrix<'_>) -> Result<Vec<f64>, NoReference> {
+    if format.global.is_some() != matrix.global.is_some() {
         return Err(NoReference::Global(format.name));
     }
-    let (payload_bytes, scale_bytes) = matrix_bytes(format, rows, cols);
-    sized("the payload", payload.len(), payload_bytes)?;
-    sized("the scales", scales.len(), scale_bytes)?;
+    let extent = Extent { rows: matrix.rows, cols: matrix.cols };
+    let (payload, scales) = format.matrix_bytes(extent);
+    sized("the payload", matrix.payload.len(), payload)?;
+    sized("the scales", matrix.scales.len(), scales)?;
+    sized("the zero points", matrix.zero_points.len(), format.zero_points(extent))?;
     let codes = Codes::new(format.element);
-    let row = |row| row_values(&codes, format, cols, row, payload, scales);
-    Ok((0..rows).into_par_iter().flat_map_iter(row).collect())
+    let row = |row| row_values(&codes, format, row, &matrix);
+    Ok((0..matrix.rows).into_par_iter().flat_map_iter(row).collect())
 }
 
 /// The largest `e` with `2^e <= value`, for a positive finite number.
@@ -236,6 +252,9 @@ fn e8m0(amax: f64, element: ElementType, rounding: Rounding) -> u8 {
 }
 
 fn largest(element: ElementType) -> f64 {
+    if let Some((_, largest)) = integers(element) {
+        return largest.into();
+    }
     let (exponent_bits, mantissa_bits, top) = fields(element);
     let all_ones = (1 << (exponent_bits + mantissa_bits)) - 1;
     decode_element(
@@ -248,84 +267,143 @@ fn largest(element: ElementType) -> f64 {
     )
 }
 
-/// Stored scale and divisor for a block whose largest magnitude is `amax`; no divisor if all that is
-/// left of the block's numbers is their sign.
+/// What a block is stored by.
+struct ChosenScale {
+    scale: Vec<u8>,
+    zero_point: Option<u8>,
+    /// What elements are divided by; nothing if all that is left of the block's numbers is their sign.
+    divisor: Option<f64>,
+}
+
+/// The scale of a block of `values`.
 fn choose_scale(
-    amax: f64,
+    values: impl Iterator<Item = f64> + Clone,
     format: &FormatSpec,
     block: BlockScale,
-    rounding: Option<Rounding>,
-) -> Result<(Vec<u8>, Option<f64>), NoReference> {
-    match block.scale {
-        ScaleType::E8m0 => {
-            let rounding = rounding.ok_or(NoReference::Rounding(format.name))?;
+    recipe: Recipe,
+) -> Result<ChosenScale, NoReference> {
+    let amax = values.clone().map(f64::abs).fold(0.0, larger);
+    let no_rule = NoReference::Scale { format: format.name, scale: block.scale };
+    let symmetric = |(scale, divisor)| Ok(ChosenScale { scale, zero_point: None, divisor });
+    let is_integer = integers(format.element).is_some();
+    match (recipe.calibrated, block.scale, recipe.rounding) {
+        (Some(Calibrated::Global(global)), ScaleType::E4m3, None) => {
+            let global = f64::from(global.get());
+            // The magnitude, so that a NaN has no sign.
+            let code = encode_element(ElementType::E4m3, global * amax / largest(format.element)) & 0x7F;
+            let scale = decode_element(ElementType::E4m3, code);
+            symmetric((vec![code as u8], (scale != 0.0).then_some(scale / global)))
+        }
+        (Some(Calibrated::Static(scale)), ScaleType::F32, None) => {
+            symmetric((scale.get().to_le_bytes().to_vec(), Some(f64::from(scale.get()))))
+        }
+        (Some(_), ..) => Err(NoReference::Calibrated(format.name)),
+        (None, ScaleType::E8m0, None) => Err(NoReference::Rounding(format.name)),
+        (None, ScaleType::E8m0, Some(rounding)) if !is_integer => {
             let byte = e8m0(amax, format.element, rounding);
             // Byte 0 marks a block that is zero or too small to matter; its reciprocal is taken as 0
             // (FlashInfer, `tests/utils_fp8.py`).
             let divisor = (byte != 0).then(|| decode_scale(ScaleType::E8m0, &[byte]));
-            Ok((vec![byte], divisor))
+            symmetric((vec![byte], divisor))
         }
-        ScaleType::F32 => {
-            // The floor of 1e-10 is vLLM's and FlashInfer's (`per_token_group_quant_8bit`).
-            let clamped =
-                if amax.is_nan() { amax } else { amax.clamp(f64::from(1e-10f32), f64::from(f32::MAX)) };
-            let scale = (clamped / largest(format.element)) as f32;
-            Ok((scale.to_le_bytes().to_vec(), Some(f64::from(scale))))
+        (None, ScaleType::F32, Some(rounding)) if !is_integer => {
+            let byte = e8m0(clamped(amax), format.element, rounding);
+            symmetric(stored(block.scale, decode_scale(ScaleType::E8m0, &[byte])))
         }
-        scale => Err(NoReference::Scale { format: format.name, scale }),
+        (None, ScaleType::F32 | ScaleType::Bf16 | ScaleType::F16, None) if block.zero_point.is_some() => {
+            let least = values.clone().fold(0.0, |a, b| -larger(-a, -b));
+            let greatest = values.fold(0.0, larger);
+            let codes = largest(format.element);
+            let (scale, divisor) = stored(block.scale, clamped(greatest - least) / codes);
+            let zero_point = divisor.map_or(0.0, |divisor| (-least / divisor).round_ties_even());
+            Ok(ChosenScale { scale, zero_point: Some(zero_point.clamp(0.0, codes) as u8), divisor })
+        }
+        (None, ScaleType::F32 | ScaleType::Bf16 | ScaleType::F16, None) => {
+            symmetric(stored(block.scale, clamped(amax) / largest(format.element)))
+        }
+        _ => Err(no_rule),
     }
 }
 
-/// Quantises `values`, row-major rows of `cols`: payload row-major, each row packed; scales linear.
-/// A last block that is not full counts as padded with zeros.
+/// `amax` with the floor of 1e-10 that vLLM and FlashInfer have (`per_token_group_quant_8bit`), and
+/// with what f32 holds as the ceiling.
+fn clamped(amax: f64) -> f64 {
+    if amax.is_nan() { amax } else { amax.clamp(f64::from(1e-10f32), f64::from(f32::MAX)) }
+}
+
+/// `scale` rounded to its stored type, saturating: the bytes and the value, nothing if that is 0.
+fn stored(scale_type: ScaleType, scale: f64) -> (Vec<u8>, Option<f64>) {
+    let element = match scale_type {
+        ScaleType::Bf16 => ElementType::Bf16,
+        ScaleType::F16 => ElementType::F16,
+        ScaleType::F32 | ScaleType::E8m0 | ScaleType::E4m3 => ElementType::F32,
+    };
+    let largest = largest(element);
+    let scale = if scale > largest { largest } else { scale };
+    let bytes = encode_element(element, scale).to_le_bytes()[..scale_type.bytes()].to_vec();
+    let value = decode_scale(scale_type, &bytes);
+    (bytes, (value != 0.0).then_some(value))
+}
+
+/// Quantises `values`, row-major rows of `cols`, to one matrix. A last block that is not full counts
+/// as padded with zeros.
 ///
 /// # Errors
-/// [`NoReference`] if the format has a scale for which there is no rule, or `values` is not whole
-/// rows.
+/// [`NoReference`] if the format has a scale for which there is no rule, the recipe lacks a scale or
+/// has one too many, or `values` is not whole rows.
 pub fn quantize_rows(
     values: &[f64],
     cols: usize,
     format: &FormatSpec,
-    rounding: Option<Rounding>,
-) -> Result<(Vec<u8>, Vec<u8>), NoReference> {
-    if format.global.is_some() {
+    recipe: Recipe,
+) -> Result<Stack, NoReference> {
+    let global = match recipe.calibrated {
+        Some(Calibrated::Global(global)) => Some(global.to_multiplier()),
+        Some(Calibrated::Static(_)) | None => None,
+    };
+    if format.global.is_some() != global.is_some() {
         return Err(NoReference::Global(format.name));
     }
     let rows = values.len().checked_div(cols).unwrap_or(0);
     sized("the rows", values.len(), rows * cols)?;
     let codes = Codes::new(format.element);
-    let (payload_bytes, scale_bytes) = matrix_bytes(format, rows, cols);
-    let mut payload = vec![0; payload_bytes];
-    let mut scales = Vec::with_capacity(scale_bytes);
+    let extent = Extent { rows, cols };
+    let (payload_bytes, scale_bytes) = format.matrix_bytes(extent);
+    let mut stack = Stack::new(rows, cols, vec![0; payload_bytes], Vec::with_capacity(scale_bytes));
+    stack.globals.extend(global);
     let stride = format.element.bytes(cols);
     // A format without block scales is one block with the scale 1.
-    let (block_rows, block_cols) =
-        format.block.map_or((rows.max(1), cols.max(1)), |block| (block.rows, block.cols));
+    let Extent { rows: block_rows, cols: block_cols } =
+        format.block.map_or(Extent { rows: rows.max(1), cols: cols.max(1) }, |block| block.size(extent));
     for first_row in (0..rows).step_by(block_rows) {
         for first_col in (0..cols).step_by(block_cols) {
             let width = block_cols.min(cols - first_col);
             let part = |row: usize| &values[row * cols + first_col..][..width];
             let block_rows = first_row..rows.min(first_row + block_rows);
-            let divisor = match format.block {
-                None => Some(1.0),
-                Some(block) => {
-                    let magnitudes = block_rows.clone().flat_map(part).map(|value| value.abs());
-                    let (scale, divisor) =
-                        choose_scale(magnitudes.fold(0.0, larger), format, block, rounding)?;
-                    scales.extend(scale);
-                    divisor
-                }
-            };
+            let (mut divisor, mut zero_point) = (Some(1.0), 0.0);
+            if let Some(block) = format.block {
+                let numbers = block_rows.clone().flat_map(part).copied();
+                let chosen = choose_scale(numbers, format, block, recipe)?;
+                stack.scales.extend(chosen.scale);
+                stack.zero_points.extend(chosen.zero_point);
+                divisor = chosen.divisor;
+                zero_point = chosen.zero_point.map_or(0.0, f64::from);
+            }
             for row in block_rows {
-                let payload = &mut payload[row * stride..][..stride];
+                let payload = &mut stack.payload[row * stride..][..stride];
                 for (col, value) in part(row).iter().enumerate() {
-                    let code = codes.nearest(divisor.map_or(value * 0.0, |divisor| value / divisor));
+                    let scaled = divisor.map_or(value * 0.0, |divisor| value / divisor);
+                    // Rounded before the zero point is added: a tie goes the same way wherever that is.
+                    let code = match format.block.and_then(|block| block.zero_point) {
+                        Some(_) => codes.nearest(scaled.round_ties_even() + zero_point),
+                        None => codes.nearest(scaled),
+                    };
                     put_code(format.element, payload, first_col + col, code);
                 }
             }
         }
     }
-    Ok((payload, scales))
+    Ok(stack)
 }
 
 /// The larger of two numbers, or NaN if either is.
@@ -341,9 +419,7 @@ pub fn quantize_dequantize(
     values: &[f64],
     cols: usize,
     format: &FormatSpec,
-    rounding: Option<Rounding>,
+    recipe: Recipe,
 ) -> Result<Vec<f64>, NoReference> {
-    let (payload, scales) = quantize_rows(values, cols, format, rounding)?;
-    let rows = values.len().checked_div(cols).unwrap_or(0);
-    dequantize(format, rows, cols, &payload, &scales)
+    dequantize(format, quantize_rows(values, cols, format, recipe)?.matrix(format, 0))
 }

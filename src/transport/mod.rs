@@ -7,8 +7,10 @@ use half::bf16;
 use crate::backend::{Contract, Delivery, Known, Reads};
 use crate::cpu::quantize::{QuantizeError, quantize, quantize_prepared};
 use crate::cpu::relayout::relayout;
-use crate::format::{Format, FormatSpec};
+use crate::format::{Format, FormatSpec, Reach};
 use crate::layout::{Layout, PerToken, ScaleLayout};
+use crate::recipe::Recipe;
+use crate::scale::Calibrated;
 use crate::tensor::{Quantized, RawQuantized, Tokens, WrongSize};
 
 /// Tokens of all ranks as they arrive, scales still in the layout of the wire. The only way on is
@@ -85,6 +87,7 @@ pub enum DeliverError {
 pub fn deliver(
     contract: &Contract,
     format: &'static FormatSpec,
+    calibrated: Option<Calibrated>,
     transport: &str,
     ranks: &[Tokens<'_, bf16>],
 ) -> Result<RawQuantized, DeliverError> {
@@ -95,14 +98,14 @@ pub fn deliver(
     let cols = same_cols(format, ranks.iter().map(|rank| (rank.rows(), rank.cols())))?;
     let input = &contract.gemm1_input;
     let on_wire = |wire: &'static Layout| -> Result<RawQuantized, DeliverError> {
-        let quantized =
-            ranks.iter().map(|rank| quantize(*rank, format, input.rounding, wire, input.multiple));
+        let recipe = Recipe { rounding: input.rounding, calibrated, ..Recipe::default() };
+        let quantized = ranks.iter().map(|rank| quantize(*rank, format, recipe, wire, input.multiple));
         let quantized: Vec<_> = quantized.collect::<Result<_, _>>()?;
         Ok(gather(format, wire, &quantized.iter().collect::<Vec<_>>())?)
     };
     match *delivery {
         Delivery::Local => match ranks {
-            [one] => Ok(quantize_prepared(contract, format, *one)?),
+            [one] => Ok(quantize_prepared(contract, format, calibrated, *one)?),
             _ => Err(DeliverError::Local { transport: transport.to_owned(), ranks: ranks.len() }),
         },
         Delivery::Direct { wire } => on_wire(wire),
@@ -111,7 +114,7 @@ pub fn deliver(
             let rows = ranks.iter().flat_map(|rank| (0..rank.rows()).flat_map(|row| rank.row(row)));
             let values: Vec<bf16> = rows.copied().collect();
             let tokens = Tokens::new(&values, ranks.iter().map(Tokens::rows).sum(), cols)?;
-            Ok(quantize_prepared(contract, format, tokens)?)
+            Ok(quantize_prepared(contract, format, calibrated, tokens)?)
         }
         Delivery::Refused { reason } => {
             Err(DeliverError::Refused { transport: transport.to_owned(), row: contract.name, reason })
@@ -142,13 +145,23 @@ fn gather(
     ranks: &[&RawQuantized],
 ) -> Result<RawQuantized, WrongSize> {
     let cols = same_cols(format, ranks.iter().map(|rank| (rank.rows, rank.cols)))?;
+    // The one scale of a tensor is every rank's.
+    let with_scales = match format.block {
+        Some(block) if block.rows == Reach::Whole => &ranks[..ranks.len().min(1)],
+        _ => ranks,
+    };
+    if ranks.iter().any(|rank| with_scales.len() < ranks.len() && rank.scales != ranks[0].scales) {
+        return Err(WrongSize::RankScales { format: format.name });
+    }
     Ok(RawQuantized {
         format,
         layout,
         rows: ranks.iter().map(|rank| rank.rows).sum(),
         cols,
         payload: ranks.iter().flat_map(|rank| &rank.payload).copied().collect(),
-        scales: ranks.iter().flat_map(|rank| &rank.scales).copied().collect(),
+        scales: with_scales.iter().flat_map(|rank| &rank.scales).copied().collect(),
+        zero_points: ranks.iter().flat_map(|rank| &rank.zero_points).copied().collect(),
+        global: ranks.first().and_then(|rank| rank.global),
     })
 }
 
@@ -192,7 +205,7 @@ mod tests {
         contract.deliveries = DELIVERIES;
         for (transport, cols) in [("after", [256, 384, 128]), ("before", [256, 250, 256])] {
             let ranks = cols.map(|cols| Tokens::new(&values[..cols], 1, cols).unwrap());
-            let error = deliver(&contract, &MXFP8, transport, &ranks).unwrap_err();
+            let error = deliver(&contract, &MXFP8, None, transport, &ranks).unwrap_err();
             assert!(matches!(error, DeliverError::Size(WrongSize::Payload { .. })), "{transport}: {error}");
         }
     }

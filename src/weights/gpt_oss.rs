@@ -15,7 +15,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use super::canonical::{Biases, Canonical, Stack};
-use crate::format::{BlockScale, ElementType, FormatSpec, ScaleType};
+use crate::format::{ElementType, FormatSpec, ScaleType};
 
 /// One MoE layer of a checkpoint.
 #[derive(Debug, Clone)]
@@ -59,8 +59,8 @@ pub struct WrongFormat(pub &'static str);
 
 /// Whether `format` is that of gpt-oss weights.
 pub(super) fn check_format(format: &'static FormatSpec) -> Result<(), WrongFormat> {
-    let block = BlockScale { scale: ScaleType::E8m0, rows: 1, cols: BLOCK };
-    let fits = format.element == ElementType::E2m1 && format.block == Some(block) && format.global.is_none();
+    let mxfp4 = FormatSpec::blocks(format.name, ElementType::E2m1, ScaleType::E8m0, 1, BLOCK);
+    let fits = *format == mxfp4;
     if fits { Ok(()) } else { Err(WrongFormat(format.name)) }
 }
 
@@ -268,7 +268,7 @@ impl Source<'_> {
         };
         let [gate, up] = [0, 1].map(|half| every_second_row(&gate_up.stack, half));
         let biases = Some(biases);
-        let weights = Canonical { format, experts, hidden, intermediate, gate, up, down: down.stack, biases };
+        let weights = Canonical { format, experts, hidden, intermediate, gate: Some(gate), up, down: down.stack, biases };
         Ok(Checkpoint {
             router: self.router(&names.router, experts, hidden)?,
             activations: self.sample(experts, hidden)?,
@@ -289,7 +289,7 @@ impl Source<'_> {
             return Err(self.shape(&name, format!("{:?}", [experts, rows, groups])));
         }
         let (payload, scales) = (blocks.data().to_vec(), scales.data().to_vec());
-        Ok(Experts { experts, stack: Stack { rows, cols: groups * BLOCK, payload, scales } })
+        Ok(Experts { experts, stack: Stack::new(rows, groups * BLOCK, payload, scales) })
     }
 
     fn router(&self, prefix: &str, experts: usize, hidden: usize) -> Result<Option<Router>, LoadError> {
@@ -392,12 +392,9 @@ fn every_second_row(stack: &Stack, first: usize) -> Stack {
     let pick = |bytes: &[u8], stride: usize| {
         bytes.chunks_exact(stride).skip(first).step_by(2).flatten().copied().collect()
     };
-    Stack {
-        rows: stack.rows / 2,
-        cols: stack.cols,
-        payload: pick(&stack.payload, stack.cols / 2),
-        scales: pick(&stack.scales, stack.cols / BLOCK),
-    }
+    let payload = pick(&stack.payload, stack.cols / 2);
+    let scales = pick(&stack.scales, stack.cols / BLOCK);
+    Stack::new(stack.rows / 2, stack.cols, payload, scales)
 }
 
 #[cfg(test)]

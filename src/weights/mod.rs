@@ -3,4 +3,5 @@
 pub mod canonical;
 pub mod gpt_oss;
 pub mod prepared;
+pub mod requantize;
 pub mod synthetic;

@@ -1,36 +1,60 @@
 //! Prepared weights: as a kernel reads them. Padded, in the row's order, scales in the row's layout.
 
 mod plan;
+pub(crate) mod word;
 
 use std::marker::PhantomData;
 
 use rayon::prelude::*;
 
-use crate::backend::{Activation, Backend, BiasType, Contract};
+use crate::backend::{Activation, Backend, Bias, BiasType, Contract};
 use crate::config::QuantConfig;
 use crate::cpu::dequantize::dequantize_matrix;
 use crate::cpu::quantize::{QuantizeError, quantize_matrix};
-use crate::format::{FormatSpec, Rounding, ScaleType};
+use crate::format::{FormatSpec, Reach, Rounding, ScaleType};
 use crate::layout::{Extent, Half, Indivisible};
 use crate::moe::executable::NotExecutable;
+use crate::recipe::Recipe;
+use crate::scale::{Calibrated, Multiplier, NotAScale};
 use crate::tensor::{Tokens, WrongSize};
 
-use super::canonical::{Canonical, Stack};
+use super::canonical::{Canonical, Matrix, Stack};
 
 pub(crate) use plan::{Access, MatrixPlan, Plan, plan};
 pub use plan::{Logical, Physical};
 
 /// Why weights were not prepared.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PrepareError {
     /// This crate does not execute the row.
     #[error(transparent)]
     NotExecutable(#[from] NotExecutable),
-    /// Weights of a format whose second-level scale nobody gave.
-    #[error("weights in `{format}` have a second-level scale, which is not among them")]
+    /// Weights in a format that the row neither reads nor requantises from.
+    #[error(
+        "backend `{row}` reads weights in `{reads}`, not `{format}`; requantise them, if that is meant, \
+         with `weights::requantize`"
+    )]
     Format {
-        /// The format.
+        /// The row.
+        row: &'static str,
+        /// What it reads.
+        reads: &'static str,
+        /// What the weights are in.
         format: &'static str,
+    },
+    /// Gate and up of an expert with second-level scales of their own, which one kernel cannot apply.
+    #[error("gate and up of experts {experts:?} have different second-level scales, and the kernel reads one")]
+    GlobalsDiffer {
+        /// The experts.
+        experts: Vec<usize>,
+    },
+    /// The one scale of an expert's matrix.
+    #[error("the weight scale of expert {expert}: {error}")]
+    Scale {
+        /// The expert.
+        expert: usize,
+        /// What is wrong with it.
+        error: NotAScale,
     },
     /// The row has no weight order for the activation function.
     #[error("backend `{row}` has no order of gate/up rows for {activation}")]
@@ -39,6 +63,14 @@ pub enum PrepareError {
         row: &'static str,
         /// The function.
         activation: Activation,
+    },
+    /// A plain function on gated weights, or the other way round.
+    #[error("{activation} is not a function of weights with {halves} projections before it")]
+    Gated {
+        /// The function.
+        activation: Activation,
+        /// 2 for gated weights, 1 for plain ones.
+        halves: usize,
     },
     /// An order for plain weights on gated ones, or the other way round.
     #[error("backend `{row}` orders a matrix of {halves} halves by `{order}`, which is made for another")]
@@ -140,6 +172,8 @@ pub struct PreparedMatrix {
     pub payload: Vec<u8>,
     /// The block scales; empty for formats without.
     pub scales: Vec<u8>,
+    /// The second-level scale of each expert; empty for formats without.
+    pub globals: Vec<Multiplier>,
     /// One value an expert and stored row, rounded to the row's bias type; zero on padding.
     pub bias: Option<Vec<f32>>,
 }
@@ -190,8 +224,9 @@ impl<B: Backend> Prepared<B> {
 /// scales and biases put in the order for `activation`, elements in the row's payload digits, scales
 /// in its layout. Padding holds the row's fill.
 ///
-/// Weights of another format than the row's are dequantised and quantised anew (power-of-two scales
-/// by [`Rounding::Rceil`]), and [`RawPrepared::requantized_from`] says so.
+/// Weights in the row's `requantize_from` are dequantised and quantised anew (power-of-two scales by
+/// [`Rounding::Rceil`]), and [`RawPrepared::requantized_from`] says so; weights in any other format
+/// than the row's are refused.
 ///
 /// # Errors
 /// [`PrepareError`] if this crate does not execute the row, the row does not take these weights or
@@ -205,8 +240,14 @@ pub fn prepare(
     let logical = Logical { experts, hidden, intermediate };
     let plan = plan(contract, activation, logical)?;
     let weight = &contract.weight;
-    if canonical.format.global.is_some() {
-        return Err(PrepareError::Format { format: canonical.format.name });
+    let halves = 1 + usize::from(canonical.gate.is_some());
+    if halves != activation.halves() {
+        return Err(PrepareError::Gated { activation, halves });
+    }
+    let requantized_from = (canonical.format != weight.format).then_some(canonical.format);
+    if requantized_from.is_some() && requantized_from != weight.requantize_from {
+        let (row, reads) = (contract.name, weight.format.name);
+        return Err(PrepareError::Format { row, reads, format: canonical.format.name });
     }
     if canonical.biases.is_some() && weight.bias.is_none() {
         return Err(PrepareError::BiasRefused { row: contract.name });
@@ -214,22 +255,27 @@ pub fn prepare(
     let load = |projection, stack, rows, cols| {
         Projection::load(projection, canonical.format, weight.format, stack, experts, Extent { rows, cols })
     };
-    let gate = load("gate", &canonical.gate, intermediate, hidden)?;
     let up = load("up", &canonical.up, intermediate, hidden)?;
     let down = load("down", &canonical.down, hidden, intermediate)?;
+    let mut halves = match &canonical.gate {
+        Some(gate) => vec![(Some(Half::Gate), load("gate", gate, intermediate, hidden)?), (Some(Half::Up), up)],
+        None => vec![(None, up)],
+    };
+    share_scales(&mut halves, experts)?;
 
     let fill = weight.pad.map_or(0, |pad| pad.fill);
-    let gate_up_sources = [(Some(Half::Gate), &gate), (Some(Half::Up), &up)];
-    let mut gate_up = write_matrix(&plan.gate_up, experts, &gate_up_sources, fill);
-    let mut down = write_matrix(&plan.down, experts, &[(None, &down)], fill);
+    let mut gate_up = write_matrix(&plan.gate_up, experts, &halves, fill);
+    let mut down = write_matrix(&plan.down, experts, &[(None, down)], fill);
     if let (Some(bias), Some(biases)) = (weight.bias, &canonical.biases) {
-        let gate = ("gate", Some(Half::Gate), intermediate, biases.gate.as_slice());
-        let up = ("up", Some(Half::Up), intermediate, biases.up.as_slice());
-        gate_up.bias = Some(write_biases(&plan.gate_up, experts, &[gate, up], bias.dtype)?);
+        let of = |half| match half {
+            Some(Half::Gate) => ("gate", half, intermediate, biases.gate.as_slice()),
+            Some(Half::Up) | None => ("up", half, intermediate, biases.up.as_slice()),
+        };
+        let sources: Vec<_> = halves.iter().map(|(half, _)| of(*half)).collect();
+        gate_up.bias = Some(write_biases(&plan.gate_up, experts, &sources, bias)?);
         let sources = [("down", None, hidden, biases.down.as_slice())];
-        down.bias = Some(write_biases(&plan.down, experts, &sources, bias.dtype)?);
+        down.bias = Some(write_biases(&plan.down, experts, &sources, bias)?);
     }
-    let requantized_from = (canonical.format != weight.format).then_some(canonical.format);
     Ok(RawPrepared {
         row: contract.name,
         logical,
@@ -239,6 +285,30 @@ pub fn prepare(
         gate_up,
         down,
     })
+}
+
+/// Halves that a kernel reads as one matrix have one scale where the format has one a matrix, and one
+/// second-level scale: both halves are requantised with the larger of two first-level scales, and
+/// second-level scales have to be equal, as checkpoints have them.
+fn share_scales(halves: &mut [(Option<Half>, Projection<'_>)], experts: usize) -> Result<(), PrepareError> {
+    let [(_, gate), (_, up)] = halves else { return Ok(()) };
+    let differs = |expert: &usize| gate.stack.globals.get(*expert) != up.stack.globals.get(*expert);
+    let differing: Vec<_> = (0..experts).filter(differs).collect();
+    if !differing.is_empty() {
+        return Err(PrepareError::GlobalsDiffer { experts: differing });
+    }
+    if gate.format.block.is_none_or(|block| block.rows != Reach::Whole) {
+        return Ok(());
+    }
+    let scale = |half: &Projection<'_>, expert| half.only_scale(expert);
+    let larger = |expert| -> Result<Multiplier, PrepareError> {
+        let (gate, up) = (scale(gate, expert)?, scale(up, expert)?);
+        Ok(if up > gate { up } else { gate })
+    };
+    let shared = (0..experts).map(larger).collect::<Result<Vec<_>, _>>()?;
+    *gate = gate.rescaled("gate", &shared)?;
+    *up = up.rescaled("up", &shared)?;
+    Ok(())
 }
 
 /// One projection of every expert in the row's format, sizes checked.
@@ -267,9 +337,10 @@ impl<'a> Projection<'a> {
     }
 
     fn check(&self, experts: usize) -> Result<(), WrongSize> {
-        let Stack { rows, cols, payload, scales } = &*self.stack;
+        let Stack { rows, cols, payload, scales, globals, .. } = &*self.stack;
         let (format, rows, cols) = (self.format.name, *rows, *cols);
-        let expected = experts.saturating_mul(self.payload_bytes());
+        let (payload_bytes, scale_bytes) = self.format.matrix_bytes(self.stack.extent());
+        let expected = experts.saturating_mul(payload_bytes);
         if payload.len() != expected {
             return Err(WrongSize::Payload {
                 format,
@@ -279,7 +350,10 @@ impl<'a> Projection<'a> {
                 got: payload.len(),
             });
         }
-        let expected = experts.saturating_mul(self.scale_bytes());
+        let expected = experts.saturating_mul(scale_bytes);
+        if self.format.global.is_some() != (globals.len() == experts) {
+            return Err(WrongSize::Levels { format });
+        }
         if scales.len() != expected {
             let (layout, rows, got) = ("linear", experts.saturating_mul(rows), scales.len());
             return Err(WrongSize::Scales { format, layout, rows, cols, expected, got });
@@ -293,51 +367,59 @@ impl<'a> Projection<'a> {
         to: &'static FormatSpec,
         experts: usize,
     ) -> Result<Self, PrepareError> {
-        let Stack { rows, cols, .. } = *self.stack;
         let rounding = to.block.filter(|block| block.scale == ScaleType::E8m0).map(|_| Rounding::Rceil);
-        let mut stack = Stack { rows, cols, payload: Vec::new(), scales: Vec::new() };
-        for expert in 0..experts {
-            let (payload, scales) = self.expert(expert);
-            let extent = Extent { rows, cols };
-            let values = dequantize_matrix(self.format, extent, payload, scales)
+        self.quantized_anew(projection, to, &vec![Recipe::dynamic(rounding); experts])
+    }
+
+    /// The same numbers, each expert's under a scale of its own that is given.
+    fn rescaled(&self, projection: &'static str, scales: &[Multiplier]) -> Result<Self, PrepareError> {
+        let given = |scale: &Multiplier| Recipe {
+            calibrated: Some(Calibrated::Static(*scale)),
+            ..Recipe::dynamic(None)
+        };
+        self.quantized_anew(projection, self.format, &scales.iter().map(given).collect::<Vec<_>>())
+    }
+
+    /// Dequantised and quantised to `to`, each expert by its recipe.
+    fn quantized_anew(
+        &self,
+        projection: &'static str,
+        to: &'static FormatSpec,
+        recipes: &[Recipe],
+    ) -> Result<Self, PrepareError> {
+        let extent = self.stack.extent();
+        let mut stack = Stack::new(extent.rows, extent.cols, Vec::new(), Vec::new());
+        for (expert, recipe) in recipes.iter().enumerate() {
+            let values = dequantize_matrix(self.format, self.matrix(expert))
                 .map_err(|error| PrepareError::Buffer { projection, error })?;
-            let tokens = Tokens::new(&values, rows, cols).map_err(QuantizeError::from)?;
-            let quantized = quantize_matrix(tokens, to, rounding)?;
+            let tokens = Tokens::new(&values, extent.rows, extent.cols).map_err(QuantizeError::from)?;
+            let quantized = quantize_matrix(tokens, to, *recipe)?;
             stack.payload.extend(quantized.payload);
             stack.scales.extend(quantized.scales);
         }
         Ok(Self { format: to, stack: std::borrow::Cow::Owned(stack) })
     }
 
+    /// The scale of an expert whose matrix has one.
+    fn only_scale(&self, expert: usize) -> Result<Multiplier, PrepareError> {
+        let block = self.format.block.map_or(ScaleType::F32, |block| block.scale);
+        let value = crate::element::scale_decode(block, self.matrix(expert).scales);
+        Multiplier::new(value).map_err(|error| PrepareError::Scale { expert, error })
+    }
+
     fn row_bytes(&self) -> usize {
         self.format.element.bytes(self.stack.cols)
     }
 
-    fn payload_bytes(&self) -> usize {
-        self.stack.rows.saturating_mul(self.row_bytes())
-    }
-
-    fn scale_bytes(&self) -> usize {
-        self.format.block.map_or(0, |block| {
-            let scales = Extent {
-                rows: self.stack.rows.div_ceil(block.rows),
-                cols: self.stack.cols.div_ceil(block.cols),
-            };
-            scales.count().saturating_mul(block.scale.bytes())
-        })
-    }
-
-    /// The elements and scales of one expert.
-    fn expert(&self, expert: usize) -> (&[u8], &[u8]) {
-        let (payload, scales) = (self.payload_bytes(), self.scale_bytes());
-        (&self.stack.payload[expert * payload..][..payload], &self.stack.scales[expert * scales..][..scales])
+    fn matrix(&self, expert: usize) -> Matrix<'_> {
+        self.stack.matrix(self.format, expert)
     }
 }
 
 fn write_matrix(
     plan: &MatrixPlan,
     experts: usize,
-    sources: &[(Option<Half>, &Projection<'_>)],
+    sources: &[(Option<Half>, Projection<'_>)],
     fill: u8,
 ) -> PreparedMatrix {
     let scale_fill = plan.scale.as_ref().map_or(0, |scale| scale.fill);
@@ -346,7 +428,7 @@ fn write_matrix(
     let access = plan.access();
     payload.par_chunks_mut(plan.payload_bytes().max(1)).enumerate().for_each(|(expert, payload)| {
         for (half, projection) in sources {
-            let rows = projection.expert(expert).0.chunks_exact(projection.row_bytes().max(1));
+            let rows = projection.matrix(expert).payload.chunks_exact(projection.row_bytes().max(1));
             for (row, elements) in rows.enumerate() {
                 let position = plan.position(*half, row);
                 plan.write_row(&access, elements, projection.stack.cols, payload, position);
@@ -358,7 +440,11 @@ fn write_matrix(
             write_scales(plan, *half, projection, expert, scales);
         }
     });
-    PreparedMatrix { payload, scales, bias: None }
+    if let Some(word) = plan.payload.word {
+        word::apply(word, &mut payload);
+    }
+    let globals = sources.first().map_or(Vec::new(), |(_, projection)| projection.stack.globals.clone());
+    PreparedMatrix { payload, scales, globals, bias: None }
 }
 
 fn write_scales(
@@ -370,11 +456,12 @@ fn write_scales(
 ) {
     let Some(scale) = &plan.scale else { return };
     let size = scale.block.scale.bytes();
-    let source_cols = projection.stack.cols.div_ceil(scale.block.cols);
-    let source = projection.expert(expert).1;
+    let extent = projection.stack.extent();
+    let (block_rows, source_cols) = (scale.block.size(extent).rows, scale.block.scales(extent).cols);
+    let source = projection.matrix(expert).scales;
     for row in 0..projection.stack.rows {
         let stored = plan.position(half, row) / scale.rows_per_scale;
-        let source = &source[row / scale.block.rows * source_cols * size..][..source_cols * size];
+        let source = &source[row / block_rows * source_cols * size..][..source_cols * size];
         for (col, value) in source.chunks_exact(size).enumerate() {
             let at = (scale.layout.offset)(stored, col, scale.physical) * size;
             scales[at..at + size].copy_from_slice(value);
@@ -389,7 +476,7 @@ fn write_biases(
     plan: &MatrixPlan,
     experts: usize,
     sources: &[BiasSource<'_>],
-    bias_type: BiasType,
+    bias: Bias,
 ) -> Result<Vec<f32>, PrepareError> {
     let mut biases = vec![0.0; experts * plan.rows()];
     for &(projection, half, rows, values) in sources {
@@ -399,7 +486,8 @@ fn write_biases(
         }
         for (at, value) in values.iter().enumerate() {
             let (expert, row) = (at / rows, at % rows);
-            biases[expert * plan.rows() + plan.position(half, row)] = match bias_type {
+            let at = bias.order.position(plan.position(half, row));
+            biases[expert * plan.rows() + at] = match bias.dtype {
                 BiasType::Bf16 => half::bf16::from_f32(*value).to_f32(),
                 BiasType::F32 | BiasType::Model => *value,
             };

@@ -1,10 +1,12 @@
 //! Element casts and decode tables.
 
+use scalewright::element;
 use scalewright::format::{ElementType, ScaleType};
+use scalewright::recipe::conventions::Elements;
 use scalewright::reference;
 
+use crate::compare;
 use crate::data::{Outcome, Relation, Tensors, all_same, same};
-use crate::engine;
 
 pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let output = *relation.outputs().first()?;
@@ -13,74 +15,100 @@ pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
         return decode_table(format, &theirs.reals());
     }
     let inputs = tensors[&relation.inputs[0]].reals();
-    let mut parts = output.rsplit('.');
-    match (parts.next()?, parts.next()?) {
-        ("torch", "e4m3fn") => Some(codes(ElementType::E4m3, &inputs, &theirs.bytes)),
-        ("ml_dtypes" | "torchao", "e2m1fn") => Some(codes(ElementType::E2m1, &inputs, &theirs.bytes)),
-        ("vllm_value", "e2m1fn") => Some(values(ElementType::E2m1, &inputs, &theirs.reals())),
-        _ => None,
+    if relation.relation.contains("e8m0fnu") {
+        let is_torch = relation.source.starts_with("torch:");
+        return is_torch.then(|| {
+            let ours: Vec<u8> = inputs.iter().map(|x| element::e8m0_encode(*x)).collect();
+            same("codes", &ours, &theirs.bytes)
+        });
     }
+    // What saturates and keeps signs is also the reference's.
+    let library = relation.source.split(':').next()?;
+    let (element, style) = match (library, element_of(&relation.relation)?) {
+        ("torch" | "ml_dtypes", ElementType::E5m2) => (ElementType::E5m2, Elements::OVERFLOWING),
+        ("ml_dtypes", element) => (element, Elements::OVERFLOWING),
+        ("torch" | "torchao", element) => (element, Elements::OURS),
+        ("vllm" | "compressed-tensors", element) => (element, Elements::SIGNED_APART),
+        ("flashinfer-python" | "flashinfer-git", element) if !relation.source.contains(":trace/") => {
+            (element, Elements::UNSIGNED_ZERO)
+        }
+        _ => return None,
+    };
+    Some(if relation.relation.contains("value after rounding") {
+        values(element, style, &inputs, &theirs.reals())
+    } else if relation.relation.starts_with("packed") {
+        codes(element, style, &inputs, &compare::codes(element, &theirs.bytes))
+    } else {
+        codes(element, style, &inputs, &theirs.bytes)
+    })
+}
+
+/// The type that a relation's text names.
+fn element_of(text: &str) -> Option<ElementType> {
+    let names = [
+        ("e4m3", ElementType::E4m3),
+        ("e5m2", ElementType::E5m2),
+        ("e2m1", ElementType::E2m1),
+        ("e3m2", ElementType::E3m2),
+        ("e2m3", ElementType::E2m3),
+    ];
+    names.into_iter().find_map(|(name, element)| text.contains(name).then_some(element))
 }
 
 fn decode_table(format: &str, theirs: &[f32]) -> Option<Outcome> {
-    let code = |code: usize| code as u32;
-    let (slow, fast): (Vec<f64>, Vec<f32>) = match format {
-        "e4m3fn" => (0..256)
-            .map(|index| {
-                (
-                    reference::decode_element(ElementType::E4m3, code(index)),
-                    engine::decode(ElementType::E4m3, index as u8),
-                )
+    let codes = 0..theirs.len() as u32;
+    let (slow, fast): (Vec<f32>, Vec<f32>) = if format == "e8m0fnu" {
+        codes
+            .map(|code| {
+                let byte = code as u8;
+                (reference::decode_scale(ScaleType::E8m0, &[byte]) as f32, element::e8m0_decode(byte))
             })
-            .unzip(),
-        "e2m1fn" => (0..16)
-            .map(|index| {
-                (
-                    reference::decode_element(ElementType::E2m1, code(index)),
-                    engine::decode(ElementType::E2m1, index as u8),
-                )
-            })
-            .unzip(),
-        "e8m0fnu" => (0..=255)
-            .map(|byte| (reference::decode_scale(ScaleType::E8m0, &[byte]), engine::decode_e8m0(byte)))
-            .unzip(),
-        _ => return None,
+            .unzip()
+    } else {
+        let of = element_of(format)?;
+        codes
+            .map(|code| (reference::decode_element(of, code) as f32, element::decode(of, code as u8)))
+            .unzip()
     };
-    // NaN payloads are not significant; all else is, the sign of zero included.
-    let is_same =
-        |ours: &f32, theirs: &f32| ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan());
-    let slow: Vec<f32> = slow.into_iter().map(|value| value as f32).collect();
-    Some(all_same("reference", &slow, theirs, is_same).and(all_same("engine", &fast, theirs, is_same)))
+    Some(compare::reals("reference", &slow, theirs).and(compare::reals("engine", &fast, theirs)))
 }
 
-/// The inputs that `element` has a code for: e2m1 has no NaN, and what sources make of one is noise.
+/// The inputs that `element` has a code for: types without NaN get noise from one.
 fn representable(element: ElementType, inputs: &[f32]) -> Vec<usize> {
-    (0..inputs.len()).filter(|index| element != ElementType::E2m1 || !inputs[*index].is_nan()).collect()
+    let has_nan = matches!(element, ElementType::E4m3 | ElementType::E5m2);
+    (0..inputs.len()).filter(|index| has_nan || !inputs[*index].is_nan()).collect()
 }
 
-fn codes(element: ElementType, inputs: &[f32], theirs: &[u8]) -> Outcome {
+fn codes(element: ElementType, style: Elements, inputs: &[f32], theirs: &[u8]) -> Outcome {
     let kept = representable(element, inputs);
     let theirs: Vec<u8> = kept.iter().map(|index| theirs[*index]).collect();
-    let slow: Vec<u8> = kept
-        .iter()
-        .map(|index| reference::encode_element(element, f64::from(inputs[*index])) as u8)
-        .collect();
-    let fast: Vec<u8> = kept.iter().map(|index| engine::encode(element, inputs[*index])).collect();
-    let is_nan = |code: u8| reference::decode_element(element, u32::from(code)).is_nan();
+    let is_nan = |code: u8| element::decode(element, code).is_nan();
     let is_same = |ours: &u8, theirs: &u8| ours == theirs || (is_nan(*ours) && is_nan(*theirs));
-    all_same("reference", &slow, &theirs, is_same).and(all_same("engine", &fast, &theirs, is_same))
+    let of = |encode: &dyn Fn(f32) -> u8| kept.iter().map(|index| encode(inputs[*index])).collect::<Vec<u8>>();
+    all_same("engine", &of(&|x| element::encode(element, x, style)), &theirs, is_same)?;
+    if style != Elements::OURS {
+        return Ok(());
+    }
+    all_same("engine's loops", &of(&|x| fast(element, x)), &theirs, is_same)?;
+    all_same("reference", &of(&|x| reference::encode_element(element, x.into()) as u8), &theirs, is_same)
 }
 
-/// Sources that return the rounded value do not keep the sign of zero.
-fn values(element: ElementType, inputs: &[f32], theirs: &[f32]) -> Outcome {
+/// The cast that the engine's loops use.
+fn fast(element: ElementType, x: f32) -> u8 {
+    match element {
+        ElementType::E2m1 => element::e2m1_encode(x),
+        ElementType::E2m3 => element::e2m3_encode(x),
+        ElementType::E3m2 => element::e3m2_encode(x),
+        ElementType::E4m3 => element::e4m3_encode(x),
+        ElementType::E5m2 => element::e5m2_encode(x),
+        other => panic!("{other:?} is no narrow float"),
+    }
+}
+
+/// Sources that return the rounded value, not its code.
+fn values(element: ElementType, style: Elements, inputs: &[f32], theirs: &[f32]) -> Outcome {
     let kept = representable(element, inputs);
-    let theirs: Vec<f64> = kept.iter().map(|index| f64::from(theirs[*index])).collect();
-    let value = |code: u32| reference::decode_element(element, code);
-    let slow: Vec<f64> = kept
-        .iter()
-        .map(|index| value(reference::encode_element(element, f64::from(inputs[*index]))))
-        .collect();
-    let fast: Vec<f64> =
-        kept.iter().map(|index| value(u32::from(engine::encode(element, inputs[*index])))).collect();
-    same("reference", &slow, &theirs).and(same("engine", &fast, &theirs))
+    let theirs: Vec<f32> = kept.iter().map(|index| theirs[*index]).collect();
+    let value = |index: &usize| element::decode(element, element::encode(element, inputs[*index], style));
+    compare::reals("values", &kept.iter().map(value).collect::<Vec<f32>>(), &theirs)
 }

@@ -1,169 +1,251 @@
-//! Block quantisers: scales, elements, swizzled scales, and what they decode to.
+//! Quantisers: scales, elements, scales in kernels' layouts, and what they decode to.
+
+use std::sync::LazyLock;
 
 use half::bf16;
-use scalewright::format::{ElementType, FormatSpec, Rounding};
-use scalewright::layout::Extent;
+use safetensors::Dtype;
+use scalewright::element;
+use scalewright::format::{ElementType, FormatSpec, ScaleType};
+use scalewright::recipe::Recipe;
+use scalewright::recipe::conventions::Conventions;
 use scalewright::reference;
+use scalewright::scale::Divisor;
+use scalewright::weights::canonical::{Matrix, Stack};
 
-use crate::data::{File, Outcome, Relation, Tensor, Tensors, all_same, same};
+use crate::compare;
+use crate::data::{Except, File, Outcome, Relation, Tensor, Tensors};
 use crate::engine;
+use crate::producers::{Family, Task, task};
 
-/// Checks a relation in all rows of its input but `left_out`.
+/// NVFP4 whose two levels of scales were multiplied into one.
+static FP4_ONE_LEVEL: LazyLock<FormatSpec> =
+    LazyLock::new(|| FormatSpec::blocks("fp4_one_level", ElementType::E2m1, ScaleType::F32, 1, 16));
+
+/// Checks a relation; in all but what `except` says, if it says something.
 pub(crate) fn check(
     file: &File,
     tensors: &Tensors,
     relation: &Relation,
-    left_out: &[usize],
+    except: Option<Except>,
 ) -> Option<Outcome> {
-    let format = match file.file.as_str() {
-        "quant/mxfp8.safetensors" => engine::format("mxfp8"),
-        "quant/mxfp4.safetensors" => engine::format("mxfp4"),
-        _ => return None,
-    };
-    let rows = tensors[relation.outputs().first()?].shape[0];
-    let input = relation.inputs.first()?;
+    let family = Family::of(&file.file)?;
     let text = relation.relation.as_str();
-    let kept = |rows| (0..rows).filter(|row| !left_out.contains(row)).collect::<Vec<_>>();
-    if text.starts_with("bf16(q*2^(s-127))") || text.starts_with("dequantise") {
-        let [payload, scales] = [0, 1].map(|index| &tensors[stored_name(file, &relation.inputs[index])]);
-        let output = &tensors[relation.outputs()[0]];
-        return Some(dequantised(format, payload, scales, output, &kept(rows)));
+    if text == "quantise along last dim" {
+        return Some(quantised(tensors, relation, &task(family, tensors, relation)?, except));
     }
-    let input = &tensors[input.as_str()];
-    let kept = kept(input.shape[0]);
-    if text.starts_with("f32 quantise-dequantise") {
-        return Some(round_trip(format, input, &tensors[relation.outputs().first()?], &kept));
+    let stored = |name: &str| &tensors[stored_name(file, name)];
+    let output = &tensors[relation.outputs().first()?];
+    match family {
+        Family::Mxfp8 | Family::Mxfp4 if text == "f32 quantise-dequantise" => {
+            Some(round_trip(&tensors[relation.inputs.first()?.as_str()], output))
+        }
+        Family::Mxfp8 | Family::Mxfp4 => {
+            let format = engine::format(if family == Family::Mxfp8 { "mxfp8" } else { "mxfp4" });
+            let [payload, scales] = [0, 1].map(|index| relation.inputs.get(index).map(|name| stored(name)));
+            Some(dequantised(format, payload?, scales?, output, except))
+        }
+        Family::Fp8 if text.starts_with("dequantise") => {
+            let payload = relation.inputs.first()?;
+            let scales = format!("{}.scale", payload.strip_suffix(".q")?);
+            Some(dequantised(engine::format("fp8_128x128"), stored(payload), stored(&scales), output, except))
+        }
+        Family::Nvfp4 => two_level(file, tensors, relation, output),
+        _ => None,
     }
-    let rounding = rounding(format.element, relation.label())?;
-    Some(quantised(format, rounding, tensors, relation, &kept))
 }
 
 /// The name under which tensor `case/label.slot` is stored: data that two sources agree on is stored
 /// once, under the first one's name.
 fn stored_name<'a>(file: &'a File, name: &'a str) -> &'a str {
-    let alias = || {
-        let (case, rest) = name.split_once('/')?;
-        let (label, slot) = rest.rsplit_once('.')?;
-        let input = format!("{case}/in");
-        let of_label = |relation: &&Relation| relation.label() == label && relation.inputs[0] == input;
-        file.relations.iter().filter(of_label).find_map(|relation| relation.slot(slot))
+    let is_of = |relation: &&Relation| {
+        let case = relation.inputs.first().and_then(|input| input.strip_suffix("/in"));
+        case.is_some_and(|case| name.starts_with(&format!("{case}/{}.", relation.label())))
     };
-    alias().unwrap_or(name)
-}
-
-/// The rule by which a source chooses scales; `None` if its scales or its elements follow a rule
-/// that is not ours.
-fn rounding(element: ElementType, label: &str) -> Option<Rounding> {
-    let is_fp8 = element == ElementType::E4m3;
-    match label {
-        "torchao_e4m3_RCEIL" | "torchao_RCEIL" | "fi_test_exact" | "fi_test_ref" | "fi_b12x"
-        | "vllm_torch" => Some(Rounding::Rceil),
-        "tk_e4m3_ROUND_UP" => Some(Rounding::Rceil),
-        "modelopt" if is_fp8 => Some(Rounding::Rceil),
-        "vllm_triton_interp" => Some(if is_fp8 { Rounding::Rceil } else { Rounding::Even }),
-        "torchao_e4m3_FLOOR" | "torchao_FLOOR" => Some(Rounding::Floor),
-        "torchao_e4m3_CEIL" | "torchao_CEIL" => Some(Rounding::Ceil),
-        "torchao_e4m3_EVEN" | "torchao_EVEN" | "quark_even" => Some(Rounding::Even),
-        "ct" if !is_fp8 => Some(Rounding::Even),
-        _ => None,
-    }
-}
-
-/// The bytes of the rows in `kept`.
-fn rows_of(bytes: &[u8], rows: usize, kept: &[usize]) -> Vec<u8> {
-    let stride = bytes.len() / rows;
-    kept.iter().flat_map(|row| bytes[row * stride..][..stride].to_vec()).collect()
-}
-
-/// Codes, one a value. NaN payloads are never significant, and the sign of zero is not in sources
-/// that take the sign from `torch.sign` and so lose it.
-fn codes(element: ElementType, label: &str, payload: &[u8]) -> Vec<u8> {
-    let loses_sign = matches!(label, "ct" | "fi_test_ref");
-    let code = |code: u8| match (element, code) {
-        (ElementType::E4m3, 0x7F | 0xFF) => 0x7F,
-        (ElementType::E2m1, 0x8) if loses_sign => 0,
-        _ => code,
+    let slot = |relation: &'a Relation| {
+        let case = relation.inputs[0].strip_suffix("in")?;
+        relation.slot(name.strip_prefix(case)?.strip_prefix(relation.label())?.strip_prefix('.')?)
     };
-    match element {
-        ElementType::E2m1 => payload.iter().flat_map(|byte| [code(byte & 0xF), code(byte >> 4)]).collect(),
-        _ => payload.iter().map(|byte| code(*byte)).collect(),
-    }
+    file.relations.iter().filter(is_of).find_map(slot).unwrap_or(name)
 }
 
-fn quantised(
-    format: &'static FormatSpec,
-    rounding: Rounding,
-    tensors: &Tensors,
-    relation: &Relation,
-    kept: &[usize],
-) -> Outcome {
-    let input = &tensors[&relation.inputs[0]];
-    let (rows, cols) = (input.shape[0], input.cols());
-    let (payload, scales) = reference::quantize_rows(&input.doubles(), cols, format, Some(rounding))
-        .map_err(|error| error.to_string())?;
-    let linear = engine::quantize(input, format, rounding, engine::layout("linear"));
-    if let Some(name) = relation.slot("q_e4m3").or(relation.slot("q")) {
-        let pick = |payload: &[u8]| codes(format.element, relation.label(), &rows_of(payload, rows, kept));
-        let theirs = pick(&tensors[name].bytes);
-        same("reference elements", &pick(&payload), &theirs)?;
-        same("engine elements", &pick(&linear.payload), &theirs)?;
+fn quantised(tensors: &Tensors, relation: &Relation, task: &Task, except: Option<Except>) -> Outcome {
+    let input = &tensors[relation.inputs[0].as_str()];
+    let requantised;
+    let input = if relation.source.contains("requant_weight") {
+        requantised = quantised_before(input)?;
+        &requantised
+    } else {
+        input
+    };
+    let ours = engine::quantize_matrix(input, task.format, task.recipe)?;
+    let inputs = input.reals();
+    let left_out = |index: usize| {
+        except == Some(Except::SubnormalInputs) && inputs[index] != 0.0 && !inputs[index].is_normal()
+    };
+    let Some(block) = task.format.block else { return Err("no source casts".into()) };
+    for (slot, name) in relation.slots() {
+        let theirs = &tensors[name];
+        let what = slot.rsplit('.').next().unwrap_or(slot);
+        let layout = match what {
+            "scale_swz128x4" => Some("swizzled_128x4"),
+            "scale_swz8x4" => Some("swizzled_8x4"),
+            "scale_colmajor_storage" => Some("mn_major_f32"),
+            _ => None,
+        };
+        match (what, layout) {
+            ("q" | "q_e4m3" | "q_e5m2" | "q_e2m3" | "q_e3m2", _) => {
+                compare::elements(task.format, input, &ours, theirs, left_out)?;
+            }
+            ("scale" | "scale_e8m0", _) => compare::scales("scales", block.scale, &ours.scales, theirs)?,
+            (_, Some(layout)) => {
+                let raw = engine::quantize(input, task.format, task.recipe, engine::layout(layout))?;
+                compare::scales(layout, block.scale, &raw.scales, theirs)?;
+            }
+            _ => return Err(format!("`{slot}` is no slot that a check knows")),
+        }
     }
-    if let Some(name) = relation.slot("scale") {
-        let theirs = rows_of(&tensors[name].bytes, rows, kept);
-        same("reference scales", &rows_of(&scales, rows, kept), &theirs)?;
-        same("engine scales", &rows_of(&linear.scales, rows, kept), &theirs)?;
-    }
-    for (slot, layout) in [("scale_swz128x4", "swizzled_128x4"), ("scale_swz8x4", "swizzled_8x4")] {
-        if let Some(name) = relation.slot(slot) {
-            let layout = engine::layout(layout);
-            let ours = engine::quantize(input, format, rounding, layout);
-            let physical = layout
-                .physical(Extent { rows, cols: scales.len() / rows })
-                .map_err(|error| error.to_string())?;
-            // What is not the scale of a row that is left out, padding included.
-            let is_kept = |offset: &usize| {
-                let row = (layout.locate)(*offset, physical).0;
-                row >= rows || kept.contains(&row)
-            };
-            let pick = |bytes: &[u8]| -> Vec<u8> {
-                (0..bytes.len()).filter(is_kept).map(|offset| bytes[offset]).collect()
-            };
-            same(layout.name, &pick(&ours.scales), &pick(&tensors[name].bytes))?;
+    if task.recipe.conventions == Conventions::FLASHINFER { by_our_conventions(tensors, relation, task) } else { Ok(()) }
+}
+
+/// FlashInfer's conventions are ours but for NaN: rows without one, by the engine's fast loops and by
+/// the reference.
+fn by_our_conventions(tensors: &Tensors, relation: &Relation, task: &Task) -> Outcome {
+    let input = &tensors[relation.inputs[0].as_str()];
+    let (cols, inputs) = (input.cols(), input.reals());
+    let has_nan = |row: &[f32]| row.iter().any(|value| value.is_nan());
+    let rows: Vec<usize> =
+        inputs.chunks(cols).enumerate().filter(|(_, row)| !has_nan(row)).map(|(row, _)| row).collect();
+    let kept = Tensor {
+        dtype: Dtype::F32,
+        shape: vec![rows.len(), cols],
+        bytes: rows.iter().flat_map(|row| &inputs[row * cols..][..cols]).flat_map(|x| x.to_le_bytes()).collect(),
+    };
+    let of_rows = |name: &str| {
+        let theirs = &tensors[name];
+        let stride = theirs.bytes.len() / theirs.shape[0];
+        let bytes = rows.iter().flat_map(|row| &theirs.bytes[row * stride..][..stride]).copied().collect();
+        Tensor { dtype: theirs.dtype, shape: vec![rows.len(), theirs.cols()], bytes }
+    };
+    let recipe = Recipe { conventions: Conventions::OURS, ..task.recipe };
+    for stack in [
+        engine::quantize_matrix(&kept, task.format, recipe)?,
+        engine::reference_matrix(&kept, task.format, recipe)?,
+    ] {
+        if let Some(name) = relation.slot("q_e4m3") {
+            compare::elements(task.format, &kept, &stack, &of_rows(name), |_| false)?;
+        }
+        if let Some(name) = relation.slot("scale") {
+            compare::scales("scales", ScaleType::E8m0, &stack.scales, &of_rows(name))?;
         }
     }
     Ok(())
 }
 
-/// Their payload and scales, decoded to bf16.
+/// What vLLM requantises: the input, once through FP8 blocks with f32 scales.
+fn quantised_before(input: &Tensor) -> Result<Tensor, String> {
+    let format = engine::format("fp8_128x128");
+    let recipe = Recipe { conventions: Conventions::SCALED_QUANTIZE, ..Recipe::default() };
+    let stack = engine::quantize_matrix(input, format, recipe)?;
+    let values = engine::dequantize_matrix(format, stack.matrix(format, 0))?;
+    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Ok(Tensor { dtype: Dtype::F32, shape: input.shape.clone(), bytes })
+}
+
+/// Their payload and scales, decoded by the engine and by the reference.
 fn dequantised(
-    format: &FormatSpec,
+    format: &'static FormatSpec,
     payload: &Tensor,
     scales: &Tensor,
     output: &Tensor,
-    kept: &[usize],
+    except: Option<Except>,
 ) -> Outcome {
     let (rows, cols) = (output.shape[0], output.cols());
-    let values = reference::dequantize(format, rows, cols, &payload.bytes, &scales.bytes)
-        .map_err(|error| error.to_string())?;
-    let pick = |values: &[bf16]| -> Vec<bf16> {
-        kept.iter().flat_map(|row| values[row * cols..][..cols].to_vec()).collect()
+    let stack = Stack::new(rows, cols, payload.bytes.clone(), scales.bytes.clone());
+    let fast = engine::dequantize_matrix(format, stack.matrix(format, 0))?;
+    let slow = reference::dequantize(format, stack.matrix(format, 0)).map_err(|error| error.to_string())?;
+    let slow: Vec<f32> = slow.into_iter().map(|value| value as f32).collect();
+    let is_left_out = |index: usize| {
+        except == Some(Except::ScaleByte255)
+            && format.block.is_some_and(|block| {
+                let cols = block.size(stack.extent()).cols;
+                scales.bytes[index / cols] == 0xFF
+            })
     };
-    let ours: Vec<bf16> = values.into_iter().map(bf16::from_f64).collect();
-    all_same("values", &pick(&ours), &pick(&output.bf16()), |ours, theirs| {
-        ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan())
-    })
+    let kept = |values: &[f32]| -> Vec<f32> {
+        let values = in_type(output, values);
+        values.into_iter().enumerate().filter(|(index, _)| !is_left_out(*index)).map(|(_, value)| value).collect()
+    };
+    let theirs = kept(&output.reals());
+    compare::reals("engine", &kept(&fast), &theirs)?;
+    compare::reals("reference", &kept(&slow), &theirs)
 }
 
-/// Their input, after a round trip with RCEIL.
-fn round_trip(format: &'static FormatSpec, input: &Tensor, output: &Tensor, kept: &[usize]) -> Outcome {
-    let cols = input.cols();
-    let rceil = Some(Rounding::Rceil);
-    let ours = reference::quantize_dequantize(&input.doubles(), cols, format, rceil)
-        .map_err(|error| error.to_string())?;
-    let pick = |values: &[f64]| -> Vec<f64> {
-        kept.iter().flat_map(|row| values[row * cols..][..cols].to_vec()).collect()
+/// `values`, rounded to the type of `output`.
+fn in_type(output: &Tensor, values: &[f32]) -> Vec<f32> {
+    if output.dtype == Dtype::BF16 {
+        values.iter().map(|value| bf16::from_f32(*value).to_f32()).collect()
+    } else {
+        values.to_vec()
+    }
+}
+
+/// Their input, after a round trip through MXFP8 by FlashInfer's helpers for sm_120.
+fn round_trip(input: &Tensor, output: &Tensor) -> Outcome {
+    let format = engine::format("mxfp8");
+    let rceil = Some(scalewright::format::Rounding::Rceil);
+    let recipe = Recipe { conventions: Conventions::TRITON_KERNELS, ..Recipe::dynamic(rceil) };
+    let stack = engine::quantize_matrix(input, format, recipe)?;
+    let values = engine::dequantize_matrix(format, stack.matrix(format, 0))?;
+    compare::reals("values", &in_type(output, &values), &output.reals())
+}
+
+/// NVFP4 back to numbers, in one of three orders of operations.
+fn two_level(file: &File, tensors: &Tensors, relation: &Relation, output: &Tensor) -> Option<Outcome> {
+    let (case, _) = relation.outputs().first()?.split_once('/')?;
+    let global = |name: &str| {
+        let value = tensors[format!("{case}/{name}.global_encode_scale").as_str()].reals()[0];
+        Divisor::new(value).map_err(|error| error.to_string())
     };
-    all_same("values", &pick(&ours), &pick(&output.doubles()), |ours, theirs| {
-        ours == theirs || (ours.is_nan() && theirs.is_nan())
-    })
+    let text = relation.relation.as_str();
+    if text.starts_with("quantise-dequantise") {
+        let name = relation.inputs.get(1)?.strip_suffix(".global_encode_scale")?.rsplit('/').next()?;
+        let input = &tensors[relation.inputs.first()?.as_str()];
+        return Some(global(name).and_then(|global| two_level_round_trip(input, output, global)));
+    }
+    // The payload and scales are those of vLLM's quantiser in the same case, which one relation names.
+    let is_sibling = |other: &&Relation| {
+        other.relation.starts_with("dequantise vllm_ref") && other.inputs[0].starts_with(&format!("{case}/"))
+    };
+    let sibling = file.relations.iter().find(is_sibling)?;
+    let name = sibling.inputs[0].strip_suffix(".q")?.rsplit('.').next()?;
+    let [payload, scales] = [0, 1].map(|index| &tensors[stored_name(file, &sibling.inputs[index])].bytes);
+    let stack = Stack::new(output.shape[0], output.cols(), payload.clone(), scales.clone());
+    Some(global(name).and_then(|global| {
+        let values = if text.starts_with("dequantise, (v*sf)*gs order") {
+            let format = engine::format("nvfp4");
+            let matrix = Matrix { global: Some(global.to_multiplier()), ..stack.matrix(format, 0) };
+            engine::dequantize_matrix(format, matrix)?
+        } else if text.starts_with("dequantise vllm_ref") {
+            one_level(&stack, |scale| scale * global.to_multiplier().get())?
+        } else {
+            return Err("an order of operations that no check knows".into());
+        };
+        compare::reals("values", &in_type(output, &values), &output.reals())
+    }))
+}
+
+/// vLLM's emulation of NVFP4: quantised, and back with `s / g` for a scale.
+fn two_level_round_trip(input: &Tensor, output: &Tensor, global: Divisor) -> Outcome {
+    let calibrated = Some(scalewright::scale::Calibrated::Global(global));
+    let recipe = Recipe { calibrated, conventions: Conventions::VLLM_NVFP4, ..Recipe::default() };
+    let stack = engine::quantize_matrix(input, engine::format("nvfp4"), recipe)?;
+    let values = one_level(&stack, |scale| scale / global.get())?;
+    compare::reals("values", &in_type(output, &values), &output.reals())
+}
+
+/// The values of NVFP4 blocks whose scales `scale` makes of their e4m3 values.
+fn one_level(stack: &Stack, scale: impl Fn(f32) -> f32) -> Result<Vec<f32>, String> {
+    let scales = stack.scales.iter().flat_map(|code| scale(element::e4m3_decode(*code)).to_le_bytes()).collect();
+    let one_level = Stack::new(stack.rows, stack.cols, stack.payload.clone(), scales);
+    engine::dequantize_matrix(&FP4_ONE_LEVEL, one_level.matrix(&FP4_ONE_LEVEL, 0))
 }

@@ -6,7 +6,7 @@ use super::Checker;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::model::digits::{Axis, Digit, Flaw, Number};
 use crate::model::words::{ElementType, ScaleType, Word};
-use crate::model::{BlockScale, Fit, Format, Layout, Multiples, Order, Payload};
+use crate::model::{BlockScale, Fit, Format, Layout, Multiples, Order, Payload, Reach};
 use crate::schema;
 use crate::source::At;
 
@@ -112,7 +112,16 @@ impl Checker<'_> {
         let fit = self.fit(payload.pad.as_ref(), payload.divides.as_ref());
         let (number, fit) = (number?, fit?);
         self.multiples(&number, fit, &payload.digits, payload.pad.as_ref().or(payload.divides.as_ref()));
-        Some(Payload { name: name.value.clone(), number, fit })
+        let word = payload.word.as_ref().map(|word| word.value);
+        if let (Some(written), Fit::Pad(multiples) | Fit::Divide(multiples)) = (&payload.word, fit)
+            && !multiples.col.is_multiple_of(8)
+            && !multiples.row.is_multiple_of(8)
+        {
+            let message = format!("the payload `{}` may end inside a 32-bit word", name.value);
+            let help = "pad or divide rows or columns by a multiple of 8";
+            self.error_with(Code::E0205, &written.span, message, help);
+        }
+        Some(Payload { name: name.value.clone(), number, fit, word })
     }
 
     fn check_order(&mut self, name: &At<String>, order: &schema::Order) -> Option<Order> {
@@ -147,8 +156,6 @@ impl Checker<'_> {
     }
 
     fn check_format(&mut self, name: &At<String>, format: &schema::Format) -> Option<Format> {
-        let block = format.scale.as_ref().and_then(|scale| scale.block.as_ref());
-        let global = format.scale.as_ref().and_then(|scale| scale.global.as_ref());
         let element = format.element.value;
         let wide = matches!(element, ElementType::Bf16 | ElementType::F16 | ElementType::F32);
         if let (true, Some(scale)) = (wide, &format.scale) {
@@ -163,33 +170,90 @@ impl Checker<'_> {
             );
             return None;
         }
+        let block = match &format.scale {
+            None => None,
+            Some(scale) => self.first_level(scale)?,
+        };
         if !wide && block.is_none() {
-            let message = format!("`{}` elements need a block scale", element.name());
-            self.push(
-                Diagnostic::new(Code::E0303, format.element.span.clone(), message).help(
-                    "add `scale.block = { dtype = \"e8m0\", rows = 1, cols = 32 }`, or what it is here",
-                ),
-            );
+            let message = format!("`{}` elements need a scale", element.name());
+            self.push(Diagnostic::new(Code::E0303, format.element.span.clone(), message).help(
+                "add `scale.block = { dtype = \"e8m0\", rows = 1, cols = 32 }`, or what it is here; \
+                 `scale.row` is one a token or output channel, `scale.tensor` one in all",
+            ));
             return None;
         }
-        let block = block.map(|block| BlockScale {
-            scale: block.value.dtype.value,
-            rows: block.value.rows.value,
-            cols: block.value.cols.value,
-        });
-        let odd = block.filter(|block| element == ElementType::E2m1 && !block.cols.is_multiple_of(2));
-        if odd.is_some() {
-            let place = format.scale.as_ref().and_then(|scale| scale.block.as_ref());
-            let place = place.map_or(&format.element.span, |block| &block.value.cols.span);
-            self.push(
-                Diagnostic::new(Code::E0303, place.clone(), "a block of `e2m1` has to be whole bytes")
-                    .and(format.element.span.clone(), "two to a byte")
-                    .help("write an even number of `cols`"),
-            );
-            return None;
+        let written = format.scale.as_ref().and_then(|scale| scale.block.as_ref());
+        if let (Some(written), Some(block)) = (written, block) {
+            let odd = block.cols.fixed().is_some_and(|cols| !cols.is_multiple_of(2));
+            if odd && matches!(element, ElementType::E2m1 | ElementType::Int4 | ElementType::Uint4) {
+                let message = format!("a block of `{}` has to be whole bytes", element.name());
+                self.push(
+                    Diagnostic::new(Code::E0303, written.value.cols.span.clone(), message)
+                        .and(format.element.span.clone(), "two to a byte")
+                        .help("write an even number of `cols`"),
+                );
+                return None;
+            }
         }
+        self.zero_points(format, written)?;
+        let global = format.scale.as_ref().and_then(|scale| scale.global.as_ref());
         let global: Option<ScaleType> = global.map(|global| global.value.dtype.value);
         Some(Format { name: name.value.clone(), element, block, global })
+    }
+
+    /// The one of `scale.block`, `scale.row` and `scale.tensor` that is written.
+    fn first_level(&mut self, scale: &schema::FormatScale) -> Option<Option<BlockScale>> {
+        let block = scale.block.as_ref().map(|block| {
+            let (rows, cols) = (Reach::Of(block.value.rows.value), Reach::Of(block.value.cols.value));
+            let zero_point = block.value.zero_point.as_ref().map(|zero_point| zero_point.value);
+            (block.span.clone(), BlockScale { scale: block.value.dtype.value, rows, cols, zero_point })
+        });
+        let wide = |written: &Option<At<schema::WideScale>>, rows| {
+            written.as_ref().map(|wide| {
+                let (scale, cols) = (wide.value.dtype.value, Reach::Whole);
+                (wide.span.clone(), BlockScale { scale, rows, cols, zero_point: None })
+            })
+        };
+        let row = wide(&scale.row, Reach::Of(1));
+        let tensor = wide(&scale.tensor, Reach::Whole);
+        let mut found = [block, row, tensor].into_iter().flatten();
+        let Some((first, block)) = found.next() else { return Some(None) };
+        let Some((other, _)) = found.next() else { return Some(Some(block)) };
+        self.push(
+            Diagnostic::new(Code::E0303, other, "a format has one first-level scale")
+                .and(first, "the other")
+                .help("keep one of `block`, `row` and `tensor`; a second level is `scale.global`"),
+        );
+        None
+    }
+
+    /// Zero points are what makes codes without a sign stand for numbers with one.
+    fn zero_points(&mut self, format: &schema::Format, block: Option<&At<schema::BlockScale>>) -> Option<()> {
+        let unsigned = format.element.value == ElementType::Uint4;
+        let written = block.and_then(|block| block.value.zero_point.as_ref());
+        match (unsigned, written) {
+            (false, None) => return Some(()),
+            (true, Some(zero_point)) if zero_point.value == ElementType::Uint4 => return Some(()),
+            (true, Some(zero_point)) => {
+                let message = format!("zero points of `uint4` are no `{}`", zero_point.value.name());
+                self.error_with(Code::E0303, &zero_point.span, message, "write `zero_point = \"uint4\"`");
+            }
+            (false, Some(zero_point)) => {
+                let message = format!("`{}` elements have no zero points", format.element.value.name());
+                self.error_with(
+                    Code::E0303,
+                    &zero_point.span,
+                    message,
+                    "remove `zero_point`, or store `uint4` elements",
+                );
+            }
+            (true, None) => {
+                let help = "add `zero_point = \"uint4\"` to `scale.block`, or store `int4` elements";
+                let message = "`uint4` elements need zero points";
+                self.error_with(Code::E0303, &format.element.span, message.to_owned(), help);
+            }
+        }
+        None
     }
 
     /// The number that a digit list stands for.

@@ -6,9 +6,10 @@ mod weight;
 
 use super::{Checker, facts};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::model::words::{Activation, KernelKind, Parameter, ScaleType, Word};
+use crate::model::words::{Activation, KernelKind, Parameter, Word};
 use crate::model::{
-    Backend, Experts, Fit, GlobalScale, Grouping, Input, Kernel, Known, Requires, Scales, Vllm,
+    Backend, BlockScale, Experts, Fit, Format, GlobalScale, Grouping, Input, Kernel, Known, Reach, Requires,
+    Scales, Vllm,
 };
 use crate::read::{ByWord, Named};
 use crate::schema::{self, VendorOr};
@@ -175,8 +176,8 @@ impl Checker<'_> {
     }
 }
 
-fn global(global: &schema::GlobalScale) -> GlobalScale {
-    GlobalScale { convention: global.convention, scope: global.scope }
+fn global(global: &At<schema::GlobalScale>) -> GlobalScale {
+    GlobalScale { convention: global.value.convention, scope: global.value.scope }
 }
 
 /// Where the table has the vendor's word instead of a value.
@@ -196,21 +197,27 @@ fn obstacle(row: &Backend) -> Option<String> {
         (row.gemm2.is_none(), "what GEMM2 reads (`gemm2_input`)"),
     ];
     let inputs = [Some(&row.gemm1), row.gemm2.as_ref()].into_iter().flatten();
-    let tokens: Vec<_> = inputs.flat_map(|input| &input.formats).collect();
-    let two_levels = tokens.iter().chain([&&weight.format]).any(|format| format.global.is_some());
-    // Second-level scales are in the way already.
-    let one_level = tokens.iter().filter(|format| format.global.is_none());
-    let mut blocks = one_level.filter_map(|format| format.block);
+    let two_levels = |format: &Format| format.global.is_some();
+    let of_tokens = inputs.clone().any(|input| two_levels(&input.formats[0]) && input.global.is_none());
+    let of_weights = weight.scale.as_ref().is_some_and(|scale| scale.global.is_none());
+    let open = open.into_iter().chain([
+        (of_tokens, "the second-level scales of its tokens (`global`)"),
+        (of_weights && two_levels(&weight.format), "those of its weights (`weight.scale.global`)"),
+    ]);
+    let open: Vec<_> = open.collect();
+    let tiles = |block: BlockScale| !matches!(block.rows, Reach::Of(1) | Reach::Whole);
+    let blocks = inputs.flat_map(|input| &input.formats).filter_map(|format| format.block);
     let missing = [
-        (two_levels, "second-level scales"),
-        (blocks.clone().any(|block| block.rows != 1), "blocks of several tokens"),
+        (blocks.clone().any(tiles), "blocks of several tokens"),
+        (blocks.clone().any(|block| block.zero_point.is_some()), "tokens with zero points"),
         (
-            blocks.any(|block| !matches!(block.scale, ScaleType::E8m0 | ScaleType::F32)),
-            "a rule that chooses scales of the tokens' type",
+            weight.format.block.is_some_and(|block| block.zero_point.is_some()),
+            "weights with zero points",
         ),
-        (row.gemm1.prepared_dtype.is_some(), "prepared scales of another type than the kernel's"),
-        (weight.bias.is_some_and(|bias| bias.order.is_some()), "biases in an order of their own"),
-        (weight.scale.as_ref().is_some_and(|scale| scale.fill != 0), "padding of scales other than 0"),
+        (
+            weight.scale.as_ref().is_some_and(|scale| scale.fill != 0),
+            "padding of scales other than 0",
+        ),
     ];
     let said = |list: &[(bool, &str)]| {
         let said = list.iter().filter(|(is_so, _)| *is_so).map(|(_, what)| *what);

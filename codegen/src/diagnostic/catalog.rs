@@ -78,7 +78,7 @@ catalog! {
     E0302, "a layout for other scales",
         "A layout lists the scale types it may hold; the byte offsets of another type would be those of another layout.";
     E0303, "elements and scales do not fit",
-        "4- and 8-bit elements have a block scale, 16- and 32-bit elements have none, and a block of FP4 is whole bytes.";
+        "Elements of 4 and 8 bits have one first-level scale (by block, row or tensor), those of 16 and 32 bits have none; a block of 4-bit elements is whole bytes, and zero points belong to unsigned elements.";
     E0304, "scales without a place",
         "Where a format has block scales a row says where they are, and where it has none there is nothing to place.";
     E0305, "how scales are chosen",
@@ -86,13 +86,13 @@ catalog! {
     E0306, "formats that are no choice",
         "Several formats in one row are for 16-bit tokens, where the caller's type decides. Formats with scales are contracts of their own, and a format listed twice is no choice.";
     E0307, "who quantises",
-        "Tokens in a scaled format are quantised either by prepare or inside the experts kernel; tokens without scales by nobody.";
+        "Tokens in a scaled format are quantised either by prepare or inside the experts kernel; tokens without scales by nobody. The one scale of a tensor is either static or dynamic.";
     E0401, "activation functions and orders disagree",
         "A gated weight is stored in an order per activation function, and each function that is honoured has one.";
     E0402, "no such parameter",
         "The activation function has no such parameter, so it can be neither honoured nor refused.";
     E0403, "an order for other weights",
-        "Gate/up weights have two halves, so their order has a `half` digit; the down weight has none.";
+        "The weights of gated functions have two halves, so their order has a `half` digit; those of plain functions and the down weight have none.";
     E0404, "generated from prose",
         "`{ vendor = … }` is prose for people. Where only the vendor's library knows, the row is external; only what GEMM2 reads, which never leaves the kernel, may stay the vendor's.";
     E0405, "padding that is NaN",

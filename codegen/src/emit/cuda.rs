@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::MARKER;
 use crate::model::digits::{Axis, Digit, Number};
 use crate::model::words::{ElementType, Rounding, ScaleType, Word};
-use crate::model::{Delivery, Format, Kernel as Executed, Known, Layout, Scales, Table};
+use crate::model::{Delivery, Format, Kernel as Executed, Known, Layout, Reach, Scales, Table};
 
 /// One emitted kernel file.
 #[derive(Debug, Clone)]
@@ -28,12 +28,16 @@ pub fn kernels(table: &Table) -> Vec<Kernel> {
     let mut uses = Uses::default();
     for row in table.backends.iter().filter(|row| row.kernel == Executed::Generated) {
         for input in [Some(&row.gemm1), row.gemm2.as_ref()].into_iter().flatten() {
-            if let Known::Is(Scales::At { prepared, kernel }) = &input.layout {
+            // Scales that change their type on the way are the host's.
+            if let (Known::Is(Scales::At { prepared, kernel }), None) =
+                (&input.layout, &input.prepared_format)
+            {
                 uses.quantize(&row.name, &input.formats[0], prepared, input.rounding);
                 uses.relayout(&row.name, &input.formats[0], prepared, kernel);
             }
         }
-        for transport in &table.transports {
+        let carried = row.gemm1.prepared_format.is_none();
+        for transport in table.transports.iter().filter(|_| carried) {
             let format = &row.gemm1.formats[0];
             match transport.delivery(row) {
                 Delivery::Direct(Some(wire)) => uses.quantize(&row.name, format, &wire, row.gemm1.rounding),
@@ -45,10 +49,11 @@ pub fn kernels(table: &Table) -> Vec<Kernel> {
             }
         }
         // Checkpoints hold weight scales row by row; a table without a layout for that has no kernel
-        // for it, and its rows are prepared on the host.
+        // for it, and its rows are prepared on the host, as are weights that are requantised.
         let checkpoint = table.layouts.iter().find(|layout| layout.number.digits() == ROW_MAJOR);
         if let (Some(checkpoint), Some(Known::Is(layout))) =
             (checkpoint, row.weight.scale.as_ref().map(|scale| &scale.layout))
+            && row.weight.requantize_from.is_none()
         {
             uses.relayout(&row.name, &row.weight.format, checkpoint, layout);
         }
@@ -107,13 +112,16 @@ impl Placement {
 impl Uses {
     fn quantize(&mut self, row: &str, format: &Arc<Format>, layout: &Layout, rounding: Option<Rounding>) {
         // Scales of blocks of several rows, and second-level scales, are not chosen row by row.
-        let Some(block) = format.block.filter(|block| block.rows == 1 && format.global.is_none()) else {
+        let Some(block) =
+            format.block.filter(|block| block.rows == Reach::Of(1) && format.global.is_none())
+        else {
             return;
         };
+        let Some(block_cols) = block.cols.fixed() else { return };
         let max = match format.element {
             ElementType::E4m3 => "448.0f",
             ElementType::E2m1 => "6.0f",
-            ElementType::Bf16 | ElementType::F16 | ElementType::F32 => return,
+            _ => return,
         };
         if !matches!(block.scale, ScaleType::E8m0 | ScaleType::F32) {
             return;
@@ -125,7 +133,7 @@ impl Uses {
             rows: BTreeSet::new(),
             format: format.name.clone(),
             element: format.element.name(),
-            block_cols: block.cols,
+            block_cols,
             scale: block.scale.name(),
             max,
             roundings: BTreeSet::new(),
@@ -149,7 +157,7 @@ impl Uses {
         kernel.rows.insert(row.to_owned());
         kernel.widths.insert(match block.scale {
             ScaleType::E8m0 | ScaleType::E4m3 => 1,
-            ScaleType::Bf16 => 2,
+            ScaleType::Bf16 | ScaleType::F16 => 2,
             ScaleType::F32 => 4,
         });
     }

@@ -40,7 +40,13 @@ words! {
     /// The type of a stored element.
     ElementType, "an element type" {
         E2m1 = "e2m1",
+        E2m3 = "e2m3",
+        E3m2 = "e3m2",
         E4m3 = "e4m3",
+        E5m2 = "e5m2",
+        Int4 = "int4",
+        Uint4 = "uint4",
+        Int8 = "int8",
         Bf16 = "bf16",
         F16 = "f16",
         F32 = "f32",
@@ -54,6 +60,15 @@ words! {
         E4m3 = "e4m3",
         F32 = "f32",
         Bf16 = "bf16",
+        F16 = "f16",
+    }
+}
+
+words! {
+    /// Where the one scale of a tensor comes from.
+    ScaleSource, "a source of scales" {
+        Static = "static",
+        Dynamic = "dynamic",
     }
 }
 
@@ -64,6 +79,13 @@ words! {
         Floor = "floor",
         Even = "even",
         Ceil = "ceil",
+    }
+}
+
+words! {
+    /// What happens to the stored words of a payload after its digits.
+    PayloadWord, "a step over the words of a payload" {
+        Fp4HopperTwiddle = "fp4_hopper_twiddle",
     }
 }
 
@@ -157,7 +179,17 @@ words! {
     /// An activation function.
     Activation, "an activation function" {
         Silu = "silu",
+        Gelu = "gelu",
+        GeluTanh = "gelu_tanh",
+        Relu2 = "relu2",
         Swigluoai = "swigluoai",
+        SwigluoaiUninterleave = "swigluoai_uninterleave",
+        Swiglustep = "swiglustep",
+        Situ = "situ",
+        SiluNoMul = "silu_no_mul",
+        GeluNoMul = "gelu_no_mul",
+        GeluTanhNoMul = "gelu_tanh_no_mul",
+        Relu2NoMul = "relu2_no_mul",
     }
 }
 
@@ -166,6 +198,7 @@ words! {
     Parameter, "a parameter of an activation function" {
         Alpha = "alpha",
         Beta = "beta",
+        LinearBeta = "linear_beta",
         Limit = "limit",
     }
 }
@@ -174,8 +207,26 @@ impl Activation {
     /// The parameters that the function has.
     pub fn parameters(self) -> &'static [Parameter] {
         match self {
-            Self::Silu => &[],
-            Self::Swigluoai => &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+            Self::Silu | Self::Swiglustep => &[Parameter::Limit],
+            Self::Swigluoai | Self::SwigluoaiUninterleave => {
+                &[Parameter::Alpha, Parameter::Beta, Parameter::Limit]
+            }
+            Self::Situ => &[Parameter::Beta, Parameter::LinearBeta],
+            Self::Gelu
+            | Self::GeluTanh
+            | Self::Relu2
+            | Self::SiluNoMul
+            | Self::GeluNoMul
+            | Self::GeluTanhNoMul
+            | Self::Relu2NoMul => &[],
+        }
+    }
+
+    /// Halves of the weight that GEMM1 multiplies with: 2 for gated functions, 1 for plain ones.
+    pub fn halves(self) -> usize {
+        match self {
+            Self::SiluNoMul | Self::GeluNoMul | Self::GeluTanhNoMul | Self::Relu2NoMul => 1,
+            _ => 2,
         }
     }
 }
@@ -201,6 +252,9 @@ words! {
         Sm110 = "sm_110",
         Sm120 = "sm_120",
         Sm121 = "sm_121",
+        Gfx942 = "gfx942",
+        Gfx950 = "gfx950",
+        Gfx1250 = "gfx1250",
     }
 }
 

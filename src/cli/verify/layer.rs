@@ -4,14 +4,16 @@ use std::path::Path;
 
 use half::bf16;
 use scalewright::config::ActivationFunction;
-use scalewright::generated::formats::MXFP4;
-use scalewright::moe::routing::{Routing, Softmax, softmax_top_k};
+use scalewright::generated::formats::{BF16, MXFP4};
+use scalewright::moe::routing::{Method, Routing, route};
+use scalewright::moe::shared::{Gating, Matrices, SharedExpert};
 use scalewright::reference::{self, Chosen};
 use scalewright::tensor::Tokens;
-use scalewright::weights::canonical::Canonical;
+use scalewright::weights::canonical::{Canonical, Stack};
 use scalewright::weights::gpt_oss::{self, Checkpoint, Router, Sample};
 use scalewright::weights::synthetic::{self, Shape};
 
+use super::family::Family;
 use crate::cli::{Trouble, question, question_with_cause};
 
 /// A gpt-oss layer of a small real model with its activations and what transformers makes of them;
@@ -21,29 +23,42 @@ const SHIPPED: &[u8] = include_bytes!("../../../tests/golden/moe/gptoss_real_T40
 /// Experts of one token in gpt-oss.
 const TOP_K: usize = 4;
 
+/// Tokens that are made up if nobody says how many.
+const TOKENS: usize = 16;
+
 pub(super) struct Layer {
     name: String,
     pub(super) weights: Canonical,
     pub(super) routing: Routing,
     pub(super) activation: ActivationFunction,
     /// How the reference compares with an output that came with the layer.
-    pub(super) stored: Option<Stored>,
+    pub(super) stored: Option<Agreement>,
+    /// How the shared expert compares with the reference. It is not quantised, so it is the same for all
+    /// rows, which are about the routed experts.
+    pub(super) shared: Option<Agreement>,
     values: Vec<bf16>,
 }
 
-/// The reference against a stored output: the largest difference, as a part of the largest value.
-pub(super) struct Stored {
+/// Two computations that should agree: their largest difference, as a part of the largest value.
+pub(super) struct Agreement {
     pub(super) error: f64,
 }
 
-impl Stored {
+impl Agreement {
     /// What two computations in f32 may differ by.
-    pub(super) fn tolerance(&self) -> f64 {
-        2e-5
+    pub(super) const TOLERANCE: f64 = 2e-5;
+
+    fn of(ours: &[f64], theirs: impl Iterator<Item = f64> + Clone) -> Self {
+        // Not `max`, which would lose a NaN.
+        let largest_of = |most: f64, next: f64| if next <= most || most.is_nan() { most } else { next };
+        let largest = theirs.clone().map(f64::abs).fold(0.0, largest_of);
+        let difference = ours.iter().zip(theirs).map(|(ours, theirs)| (ours - theirs).abs());
+        let difference = difference.fold(0.0, largest_of);
+        Self { error: difference / if largest == 0.0 { 1.0 } else { largest } }
     }
 
-    pub(super) fn agrees(&self) -> bool {
-        self.error <= self.tolerance()
+    pub(super) fn holds(&self) -> bool {
+        self.error <= Self::TOLERANCE
     }
 }
 
@@ -83,7 +98,10 @@ impl Layer {
                 let made_up = if router.is_some() { "made-up tokens" } else { "made-up router and tokens" };
                 let name = format!("{name}, {made_up}");
                 let router = router.unwrap_or_else(|| synthetic::router(shape, SEED));
-                Self::routed(name, shape, weights, &router, tokens.unwrap_or(16), activation)
+                let values = synthetic::tokens(shape, tokens.unwrap_or(TOKENS), SEED);
+                let method = Family::GptOss.method(shape, SEED);
+                let routing = routed(&values, shape, &router, &method)?;
+                Ok(Self { name, weights, routing, activation, stored: None, shared: None, values })
             }
         }
     }
@@ -103,36 +121,37 @@ impl Layer {
         }
         let (ids, router_weights) = (&sample.ids[..tokens * top_k], &sample.weights[..tokens * top_k]);
         let routing = Routing::new(tokens, top_k, weights.experts, ids.to_vec(), router_weights.to_vec());
+        let routing = routing.map_err(question)?;
         let values = sample.x[..tokens * hidden].to_vec();
-        let stored = compare(&weights, activation, ids, router_weights, top_k, &values, &sample.out)?;
-        let routing = routing.map_err(question)?;
-        Ok(Self { name, weights, routing, activation, stored: Some(stored), values })
+        let chosen = Chosen { ids: routing.ids(), weights: routing.weights(), top_k };
+        let output = reference::layer(&weights, activation, chosen, &doubles(&values), None);
+        let stored = sample.out[..tokens * hidden].iter().copied().map(f64::from);
+        let stored = Some(Agreement::of(&output.map_err(question)?, stored));
+        Ok(Self { name, weights, routing, activation, stored, shared: None, values })
     }
 
+    /// A layer of the family; `name` is that of its sizes, if they have one.
     pub(super) fn made_up(
-        name: &str,
+        family: Family,
         shape: Shape,
-        tokens: usize,
+        name: Option<&str>,
+        tokens: Option<usize>,
         activation: ActivationFunction,
     ) -> Result<Self, Trouble> {
-        let weights = synthetic::weights(shape, SEED, &MXFP4).map_err(question)?;
-        let router = synthetic::router(shape, SEED);
-        Self::routed(format!("a made-up layer of {name}'s size"), shape, weights, &router, tokens, activation)
-    }
-
-    fn routed(
-        name: String,
-        shape: Shape,
-        weights: Canonical,
-        router: &Router,
-        tokens: usize,
-        activation: ActivationFunction,
-    ) -> Result<Self, Trouble> {
-        let values = synthetic::tokens(shape, tokens, SEED);
-        let logits: Vec<f32> = values.chunks(shape.hidden).flat_map(|token| logits(token, router)).collect();
-        let routing = softmax_top_k(&logits, tokens, shape.experts, shape.top_k, Softmax::AfterTopK);
-        let routing = routing.map_err(question)?;
-        Ok(Self { name, weights, routing, activation, stored: None, values })
+        let name = match name {
+            Some(name) => format!("a made-up layer of {name}'s size"),
+            None => format!("a made-up {} layer", family.name()),
+        };
+        let mut weights = synthetic::weights(shape, SEED, family.format()).map_err(question)?;
+        let mut router = synthetic::router(shape, SEED);
+        if family != Family::GptOss {
+            weights.biases = None;
+            router.bias.fill(0.0);
+        }
+        let values = synthetic::tokens(shape, tokens.unwrap_or(TOKENS), SEED);
+        let routing = routed(&values, shape, &router, &family.method(shape, SEED))?;
+        let shared = family.shared(shape).map(|shape| shared(shape, activation, &values)).transpose()?;
+        Ok(Self { name, weights, routing, activation, stored: None, shared, values })
     }
 
     pub(super) fn tokens(&self) -> Tokens<'_, bf16> {
@@ -141,40 +160,49 @@ impl Layer {
     }
 
     pub(super) fn describe(&self) -> String {
-        let Canonical { experts, hidden, intermediate, .. } = self.weights;
+        let Canonical { experts, hidden, intermediate, format, .. } = self.weights;
         format!(
-            "{}: {} tokens, hidden {hidden}, intermediate {intermediate}, {experts} experts, top-{}",
+            "{}: {} tokens, hidden {hidden}, intermediate {intermediate}, {experts} experts, top-{}, {} weights",
             self.name,
             self.routing.tokens(),
             self.routing.top_k(),
+            format.name,
         )
     }
 }
 
 const SEED: u64 = 20;
 
+fn doubles(values: &[bf16]) -> Vec<f64> {
+    values.iter().map(|value| value.to_f64()).collect()
+}
+
+fn routed(values: &[bf16], shape: Shape, router: &Router, method: &Method) -> Result<Routing, Trouble> {
+    let tokens = values.chunks(shape.hidden);
+    let logits: Vec<f32> = tokens.clone().flat_map(|token| logits(token, router)).collect();
+    route(&logits, tokens.len(), shape.experts, method).map_err(question)
+}
+
 fn logits(token: &[bf16], router: &Router) -> Vec<f32> {
     let dot = |weights: &[f32]| token.iter().zip(weights).map(|(x, w)| x.to_f32() * w).sum::<f32>();
     router.weight.chunks(token.len()).zip(&router.bias).map(|(weights, bias)| dot(weights) + bias).collect()
 }
 
-fn compare(
-    weights: &Canonical,
-    activation: ActivationFunction,
-    ids: &[u32],
-    router_weights: &[f32],
-    top_k: usize,
-    values: &[bf16],
-    stored: &[f32],
-) -> Result<Stored, Trouble> {
-    let input: Vec<f64> = values.iter().map(|value| f64::from(value.to_f32())).collect();
-    let chosen = Chosen { ids, weights: router_weights, top_k };
-    let output = reference::layer(weights, activation, chosen, &input, None).map_err(question)?;
-    let differences = output.iter().zip(stored).map(|(got, want)| (got - f64::from(*want)).abs());
-    let largest =
-        stored[..output.len()].iter().fold(0.0f64, |largest, value| largest.max(f64::from(value.abs())));
-    // Not `max`, which would lose a NaN.
-    let largest_of = |most: f64, next: f64| if next <= most || most.is_nan() { most } else { next };
-    let difference = differences.fold(0.0, largest_of);
-    Ok(Stored { error: difference / if largest == 0.0 { 1.0 } else { largest } })
+/// A made-up shared expert on the engine and by the reference.
+fn shared(shape: Shape, activation: ActivationFunction, values: &[bf16]) -> Result<Agreement, Trouble> {
+    let weights = synthetic::weights(shape, SEED + 1, &BF16).map_err(question)?;
+    let weights = Canonical { biases: None, ..weights };
+    let slow = reference::shared(&weights, activation, None, &doubles(values)).map_err(question)?;
+
+    let reals = |stack: &Stack| -> Vec<f32> {
+        stack.payload.chunks_exact(2).map(|pair| bf16::from_le_bytes([pair[0], pair[1]]).to_f32()).collect()
+    };
+    let gate = weights.gate.as_ref().map(reals).unwrap_or_default();
+    let matrices = Matrices { gate, up: reals(&weights.up), down: reals(&weights.down) };
+    let expert = SharedExpert::new(shape.hidden, shape.intermediate, matrices, Gating::Whole);
+    let tokens: Vec<f32> = values.iter().map(|value| value.to_f32()).collect();
+    let mut fast = vec![0.0; tokens.len()];
+    expert.and_then(|expert| expert.add_to(&mut fast, &tokens, activation)).map_err(question)?;
+    let fast: Vec<f64> = fast.into_iter().map(f64::from).collect();
+    Ok(Agreement::of(&fast, slow.into_iter()))
 }

@@ -3,21 +3,23 @@ use super::*;
 use crate::backend::{Activation, InputLayout};
 use crate::cpu::quantize::{quantize_matrix, quantize_prepared};
 use crate::format::Rounding;
+use crate::recipe::Recipe;
 use crate::weights::canonical::{Biases, Canonical, Stack};
 use crate::weights::prepared::prepare;
 
-const SILU: ActivationFunction = ActivationFunction::Silu;
+const SILU: LayerConfig =
+    LayerConfig { activation: ActivationFunction::SILU, gemm1: None, gemm2: None };
 
 fn one_by_one(experts: usize, gate: &[f32], up: &[f32], down: &[f32]) -> Canonical {
     let stack = |values| bf16_stack(1, 1, values);
     let (gate, up, down) = (stack(gate), stack(up), stack(down));
-    Canonical { format: &BF16, experts, hidden: 1, intermediate: 1, gate, up, down, biases: None }
+    Canonical { format: &BF16, experts, hidden: 1, intermediate: 1, gate: Some(gate), up, down, biases: None }
 }
 
 fn tokens(contract: &Contract, values: &[f32], rows: usize) -> RawQuantized {
     let cols = values.len().checked_div(rows).unwrap_or(1);
     let format = contract.gemm1_input.formats[0];
-    quantize_prepared(contract, format, Tokens::new(values, rows, cols).unwrap()).unwrap()
+    quantize_prepared(contract, format, None, Tokens::new(values, rows, cols).unwrap()).unwrap()
 }
 
 fn floats(values: Vec<bf16>) -> Vec<f32> {
@@ -34,7 +36,7 @@ fn one_number_by_hand_and_with_its_halves_swapped() {
     let weights = prepare(&plain(), Activation::Silu, &canonical).unwrap();
     let routing = Routing::new(1, 1, 1, vec![0], vec![1.0]).unwrap();
     let run = |contract: &Contract| {
-        floats(forward(contract, SILU, &weights, &tokens(contract, &[1.0], 1), &routing).unwrap())
+        floats(forward(contract, &SILU, &weights, &tokens(contract, &[1.0], 1), &routing).unwrap())
     };
     assert_eq!(run(&plain()), [bf16_of(1.462117)]);
     // The weights are [up; gate]; whoever reads them as [gate; up] gets another number.
@@ -52,7 +54,7 @@ fn experts_are_weighted_biases_are_added() {
     // Nobody goes to expert 1.
     let routing = Routing::new(2, 2, 3, vec![2, 0, 0, 2], vec![0.5, 0.25, 1.0, 2.0]).unwrap();
     let input = tokens(&plain(), &[1.0, -2.0], 2);
-    let output = floats(forward(&plain(), SILU, &weights, &input, &routing).unwrap());
+    let output = floats(forward(&plain(), &SILU, &weights, &input, &routing).unwrap());
     // silu(2) = 1.761594, silu(-1) = -0.268941; both products are rounded to bf16 before GEMM2.
     let first = 0.25 * bf16_of(1.761594) + 0.5 * (bf16_of(3.0 * 1.761594) - 2.0);
     let second = bf16_of(2.0 * 0.268941) + 2.0 * (bf16_of(6.0 * 0.268941) - 2.0);
@@ -61,7 +63,7 @@ fn experts_are_weighted_biases_are_added() {
     // A row that takes no biases reads none.
     let mut unbiased = plain();
     unbiased.weight.bias = None;
-    let output = floats(forward(&unbiased, SILU, &weights, &input, &routing).unwrap());
+    let output = floats(forward(&unbiased, &SILU, &weights, &input, &routing).unwrap());
     assert_eq!(output[0], bf16_of(0.25 * bf16_of(0.731059) + 0.5 * bf16_of(3.0 * 0.731059)));
 }
 
@@ -70,7 +72,7 @@ fn no_tokens() {
     let weights = prepare(&plain(), Activation::Silu, &one_by_one(1, &[1.0], &[1.0], &[1.0])).unwrap();
     let routing = Routing::new(0, 8, 1, vec![], vec![]).unwrap();
     let input = tokens(&plain(), &[], 0);
-    assert!(forward(&plain(), SILU, &weights, &input, &routing).unwrap().is_empty());
+    assert!(forward(&plain(), &SILU, &weights, &input, &routing).unwrap().is_empty());
 }
 
 /// Values between -1 and 1 over several binades, so that block scales differ.
@@ -87,11 +89,11 @@ fn quantised_experts() -> Canonical {
     let stack = |seed, rows, cols| {
         let values = varied(seed, 5 * rows * cols);
         let matrix =
-            quantize_matrix(Tokens::new(&values, 5 * rows, cols).unwrap(), &MXFP4, Some(Rounding::Rceil));
+            quantize_matrix(Tokens::new(&values, 5 * rows, cols).unwrap(), &MXFP4, Recipe::dynamic(Some(Rounding::Rceil)));
         Stack { rows, ..matrix.unwrap() }
     };
     let (gate, up, down) = (stack(1, 32, 96), stack(2, 32, 96), stack(3, 96, 32));
-    Canonical { format: &MXFP4, experts: 5, hidden: 96, intermediate: 32, gate, up, down, biases: None }
+    Canonical { format: &MXFP4, experts: 5, hidden: 96, intermediate: 32, gate: Some(gate), up, down, biases: None }
 }
 
 fn seven_tokens() -> (Vec<f32>, Routing) {
@@ -117,7 +119,7 @@ fn layout_grouping_and_payload_do_not_change_the_result() {
                 contract.weight.payload = Known::Is(payload);
                 let weights = prepare(&contract, Activation::Silu, &quantised_experts()).unwrap();
                 let input = tokens(&contract, &values, 7);
-                results.push(forward(&contract, SILU, &weights, &input, &routing).unwrap());
+                results.push(forward(&contract, &SILU, &weights, &input, &routing).unwrap());
             }
         }
     }
@@ -130,26 +132,27 @@ fn a_misread_layout_shows() {
     let (values, routing) = seven_tokens();
     let contract = mx(&SWIZZLED, Grouping::Tokens);
     let weights = prepare(&contract, Activation::Silu, &quantised_experts()).unwrap();
-    let right = forward(&contract, SILU, &weights, &tokens(&contract, &values, 7), &routing).unwrap();
+    let right = forward(&contract, &SILU, &weights, &tokens(&contract, &values, 7), &routing).unwrap();
 
     // 8 rows of 4 scales have 32 bytes either way, so nothing but the numbers can tell.
     let mut misread = contract.clone();
     misread.gemm1_input.layout = Known::Is(InputLayout { prepared: &COLUMNS, kernel: &SWIZZLED });
-    let (ids, router) = ([routing.ids(), &[0, 1]].concat(), [routing.weights(), &[0.0; 2]].concat());
+    let given = routing.ids().iter().flatten().copied();
+    let (ids, router) = (given.chain([0, 1]).collect(), [routing.weights(), &[0.0; 2]].concat());
     let routing = Routing::new(8, 2, 5, ids, router).unwrap();
     let values = [values, vec![0.0; 96]].concat();
     let input = tokens(&contract, &values, 8);
-    let again = forward(&contract, SILU, &weights, &input, &routing).unwrap();
+    let again = forward(&contract, &SILU, &weights, &input, &routing).unwrap();
     assert_eq!(again[..7 * 96], right);
     // A buffer that says what it is, is refused; one that says what is expected of it is misread.
-    let error = forward(&misread, SILU, &weights, &input, &routing).unwrap_err();
+    let error = forward(&misread, &SILU, &weights, &input, &routing).unwrap_err();
     assert!(matches!(error, LayerError::Layout { expected: "columns", got: "linear", .. }));
     let mislabelled = RawQuantized { layout: &COLUMNS, ..input.clone() };
-    assert_ne!(forward(&misread, SILU, &weights, &mislabelled, &routing).unwrap(), again);
+    assert_ne!(forward(&misread, &SILU, &weights, &mislabelled, &routing).unwrap(), again);
 
     misread.gemm1_input.layout = Known::Is(InputLayout { prepared: &SWIZZLED, kernel: &SWIZZLED });
     let mislabelled = RawQuantized { layout: &SWIZZLED, ..input };
-    let error = forward(&misread, SILU, &weights, &mislabelled, &routing).unwrap_err();
+    let error = forward(&misread, &SILU, &weights, &mislabelled, &routing).unwrap_err();
     assert!(matches!(error, LayerError::Size(WrongSize::Scales { expected: 512, got: 32, .. })));
 }
 
@@ -159,27 +162,27 @@ fn what_does_not_belong_together_is_refused() {
     let contract = mx(&LINEAR, Grouping::Tokens);
     let weights = prepare(&contract, Activation::Silu, &quantised_experts()).unwrap();
     let input = tokens(&contract, &values, 7);
-    let error = |contract: &Contract, activation, input: &RawQuantized, routing: &Routing| {
-        forward(contract, activation, &weights, input, routing).unwrap_err()
+    let error = |contract: &Contract, config, input: &RawQuantized, routing: &Routing| {
+        forward(contract, config, &weights, input, routing).unwrap_err()
     };
-    let gpt_oss = ActivationFunction::Swigluoai { alpha: 1.702, beta: 1.0, limit: 7.0 };
-    assert!(matches!(error(&contract, gpt_oss, &input, &routing), LayerError::Activation { .. }));
+    let gpt_oss = LayerConfig::dynamic(ActivationFunction::gpt_oss(7.0));
+    assert!(matches!(error(&contract, &gpt_oss, &input, &routing), LayerError::Activation { .. }));
     let fewer = Routing::new(7, 1, 4, vec![0; 7], vec![1.0; 7]).unwrap();
-    assert!(matches!(error(&contract, SILU, &input, &fewer), LayerError::Routing { what: "experts", .. }));
+    assert!(matches!(error(&contract, &SILU, &input, &fewer), LayerError::Routing { what: "experts", .. }));
     let plain_input = tokens(&plain(), &values, 7);
     assert!(matches!(
-        error(&contract, SILU, &plain_input, &routing),
+        error(&contract, &SILU, &plain_input, &routing),
         LayerError::Format { format: "bf16", .. }
     ));
     let mut unpadded = contract.clone();
     unpadded.gemm1_input.multiple = 1;
     assert!(matches!(
-        error(&unpadded, SILU, &input, &routing),
+        error(&unpadded, &SILU, &input, &routing),
         LayerError::Hidden { expected: 96, got: 128, .. }
     ));
     let mut ungrouped = contract.clone();
     ungrouped.gemm1_input.grouping = None;
-    assert!(matches!(error(&ungrouped, SILU, &input, &routing), LayerError::NotExecutable(_)));
+    assert!(matches!(error(&ungrouped, &SILU, &input, &routing), LayerError::NotExecutable(_)));
 }
 
 #[test]
@@ -189,11 +192,11 @@ fn experts_that_quantise_are_handed_plain_tokens() {
     let weights = prepare(&contract, Activation::Silu, &quantised_experts()).unwrap();
     // What bf16 holds exactly, so that both ways quantise the same numbers.
     let values: Vec<f32> = values.into_iter().map(bf16_of).collect();
-    let handed_quantised = forward(&contract, SILU, &weights, &tokens(&contract, &values, 7), &routing);
+    let handed_quantised = forward(&contract, &SILU, &weights, &tokens(&contract, &values, 7), &routing);
     let mut inside = contract.clone();
     inside.gemm1_input.quantize = Some(QuantizeAt::Expert);
     let plain_tokens = tokens(&plain(), &values, 7);
-    let handed_plain = forward(&inside, SILU, &weights, &plain_tokens, &routing);
+    let handed_plain = forward(&inside, &SILU, &weights, &plain_tokens, &routing);
     assert_eq!(handed_plain.unwrap(), handed_quantised.unwrap());
 }
 
@@ -205,7 +208,7 @@ fn weights_in_tiles_and_tokens_by_row() {
     let up = bf16_stack(2, 4, &[4.0, 0.0, 0.0, 0.0, 0.0, 8.0, 0.0, 0.0]);
     let down = bf16_stack(4, 2, &[1.0; 8]);
     let canonical =
-        Canonical { format: &BF16, experts: 1, hidden: 4, intermediate: 2, gate, up, down, biases: None };
+        Canonical { format: &BF16, experts: 1, hidden: 4, intermediate: 2, gate: Some(gate), up, down, biases: None };
     let mut contract = plain();
     contract.weight.format = &FP8_TILES;
     contract.weight.scale = Some(weight_scale(&LINEAR));
@@ -215,7 +218,7 @@ fn weights_in_tiles_and_tokens_by_row() {
     let weights = prepare(&contract, Activation::Silu, &canonical).unwrap();
     let routing = Routing::new(1, 1, 1, vec![0], vec![1.0]).unwrap();
     let input = tokens(&contract, &[1.0, 1.0, 0.0, 0.0], 1);
-    let output = floats(forward(&contract, SILU, &weights, &input, &routing).unwrap());
+    let output = floats(forward(&contract, &SILU, &weights, &input, &routing).unwrap());
     // silu(1) * 4 + silu(2) * 8; the sum of the two rounded to bf16.
     let expected = bf16_of(0.731059 * 4.0) + bf16_of(1.761594 * 8.0);
     assert!(output.iter().all(|value| (value - expected).abs() / expected < 0.01), "{output:?} {expected}");

@@ -2,12 +2,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-static MXFP4: FormatSpec = FormatSpec {
-    name: "mxfp4",
-    element: ElementType::E2m1,
-    block: Some(BlockScale { scale: ScaleType::E8m0, rows: 1, cols: 32 }),
-    global: None,
-};
+static MXFP4: FormatSpec =
+    FormatSpec::blocks("mxfp4", ElementType::E2m1, ScaleType::E8m0, 1, 32);
 
 type File = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 

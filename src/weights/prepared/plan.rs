@@ -3,7 +3,7 @@
 
 use crate::backend::{Activation, Contract, Encoding};
 use crate::element::copy_element;
-use crate::format::{BlockScale, FormatSpec};
+use crate::format::{BlockScale, FormatSpec, Reach};
 use crate::layout::{Extent, Fit, Half, Indivisible, Layout, Order, Payload};
 use crate::moe::executable::{self, known, said};
 
@@ -42,8 +42,8 @@ pub(crate) struct Plan {
 pub(crate) struct MatrixPlan {
     pub(crate) format: &'static FormatSpec,
     order: Option<&'static Order>,
-    /// 2 for the fused gate/up matrix, 1 for the down matrix.
-    halves: usize,
+    /// 2 for a fused gate/up matrix, 1 for others.
+    pub(crate) halves: usize,
     /// Rows of one half, padded.
     pub(crate) half_rows: usize,
     /// Elements of a row, padded.
@@ -57,6 +57,8 @@ pub(crate) struct MatrixPlan {
 #[derive(Debug)]
 pub(crate) struct ScalePlan {
     pub(crate) block: BlockScale,
+    /// The elements of a block of the fused matrix.
+    block_size: Extent,
     pub(crate) layout: &'static Layout,
     pub(crate) physical: Extent,
     pub(crate) fill: u8,
@@ -85,11 +87,14 @@ pub(crate) fn plan(
     let pad = |size: usize, multiple: usize| size.next_multiple_of(multiple.max(1));
     let physical = Physical {
         hidden: pad(logical.hidden, weight.pad.map_or(1, |pad| pad.hidden)),
-        intermediate: pad(logical.intermediate, weight.pad.map_or(1, |pad| pad.gated)),
+        intermediate: pad(
+            logical.intermediate,
+            weight.pad.map_or(1, |pad| if activation.halves() == 2 { pad.gated } else { pad.plain }),
+        ),
     };
     Ok(Plan {
         physical,
-        gate_up: MatrixPlan::new(contract, Some(gate_up), 2, physical.intermediate, physical.hidden)?,
+        gate_up: MatrixPlan::new(contract, Some(gate_up), activation.halves(), physical.intermediate, physical.hidden)?,
         down: MatrixPlan::new(contract, weight.down, 1, physical.hidden, physical.intermediate)?,
     })
 }
@@ -132,12 +137,12 @@ impl MatrixPlan {
 
     /// Refuses an order that puts rows with different scales into one stored row of scales.
     fn keeps_blocks_whole(&self, row: &'static str, scale: &ScalePlan) -> Result<(), PrepareError> {
-        if scale.rows_per_scale == 1 {
+        if scale.rows_per_scale == 1 || scale.block.rows == Reach::Whole {
             return Ok(());
         }
         let block = |position: usize| {
             let (half, row) = self.source(position);
-            (half, row / scale.block.rows)
+            (half, row / scale.block_size.rows)
         };
         let torn = (0..self.rows()).find(|position| {
             block(*position) != block(position / scale.rows_per_scale * scale.rows_per_scale)
@@ -147,7 +152,7 @@ impl MatrixPlan {
             Some(position) => Err(PrepareError::TornBlock {
                 row,
                 order: self.order.map_or("as it comes", |order| order.name),
-                block_rows: scale.block.rows,
+                block_rows: scale.block_size.rows,
                 half_rows: self.half_rows,
                 position,
             }),
@@ -275,14 +280,15 @@ impl ScalePlan {
             return Err(PrepareError::ScaleType { row, layout: layout.name, scale: block.scale });
         }
         let repeat = scale.repeat_rows.max(1);
-        if !block.rows.is_multiple_of(repeat) && !repeat.is_multiple_of(block.rows) {
+        let block_size = block.size(extent);
+        if !block_size.rows.is_multiple_of(repeat) && !repeat.is_multiple_of(block_size.rows) {
             let (layout, axis) = (layout.name, "row");
-            return Err(Indivisible { layout, axis, size: block.rows, multiple: repeat }.into());
+            return Err(Indivisible { layout, axis, size: block_size.rows, multiple: repeat }.into());
         }
-        let rows_per_scale = (block.rows / repeat).max(1);
+        let rows_per_scale = (block_size.rows / repeat).max(1);
         let logical =
-            Extent { rows: extent.rows.div_ceil(rows_per_scale), cols: extent.cols.div_ceil(block.cols) };
+            Extent { rows: extent.rows.div_ceil(rows_per_scale), cols: block.scales(extent).cols };
         let physical = layout.physical(logical)?;
-        Ok(Self { block, layout, physical, fill: scale.fill, rows_per_scale })
+        Ok(Self { block, block_size, layout, physical, fill: scale.fill, rows_per_scale })
     }
 }

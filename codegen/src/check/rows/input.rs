@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::global;
 use crate::check::Checker;
 use crate::diagnostic::{Code, Diagnostic};
-use crate::model::words::{QuantizeAt, Rounding, ScaleType, Word};
-use crate::model::{Format, Grouping, Input, Known, Layout, Scales};
+use crate::model::words::{Alpha, QuantizeAt, Rounding, ScaleSource, ScaleType, Word};
+use crate::model::{BlockScale, Format, Grouping, Input, Known, Layout, Reach, Scales};
 use crate::schema::{self, Name, VendorOr};
 use crate::source::{At, Span};
 
@@ -37,23 +37,22 @@ impl Checker<'_> {
         let formats = self.formats(&input.format)?;
         self.rounding(&formats, input.rounding.as_ref());
         self.quantizes(&formats, input);
-        self.second_level(input.global.as_ref(), &formats[0].0, formats[0].1);
-        if let (Some(dtype), None) =
-            (&input.prepared_dtype, formats.iter().find(|(format, _)| format.block.is_some()))
-        {
-            self.scales_of_nothing(&dtype.span, "block", &formats[0].0, formats[0].1);
-        }
-        if let (Some(multiple), Some(block)) = (&input.multiple, formats[0].0.block)
-            && !multiple.hidden.value.is_multiple_of(block.cols)
+        self.given_scales(&formats, input.scale.as_ref(), input.global.as_ref(), input.alpha.as_ref());
+        let prepared_format = match &input.prepared_dtype {
+            None => None,
+            Some(dtype) => Some(self.prepared_format(dtype, &formats[0])?),
+        };
+        let block_cols = formats[0].0.block.and_then(|block| block.cols.fixed());
+        if let (Some(multiple), Some(block)) = (&input.multiple, block_cols)
+            && !multiple.hidden.value.is_multiple_of(block)
         {
             let padded = multiple.hidden.value;
-            let message = format!("K padded to multiples of {padded} ends inside a block of {}", block.cols);
+            let message = format!("K padded to multiples of {padded} ends inside a block of {block}");
             self.push(
                 Diagnostic::new(Code::E0406, multiple.hidden.span.clone(), message)
-                    .and(formats[0].1.span.clone(), format!("has blocks of {}", block.cols))
+                    .and(formats[0].1.span.clone(), format!("has blocks of {block}"))
                     .help(format!(
-                        "pad to a multiple of {}, or leave `multiple` out: blocks are always whole",
-                        block.cols
+                        "pad to a multiple of {block}, or leave `multiple` out: blocks are always whole"
                     )),
             );
         }
@@ -82,7 +81,7 @@ impl Checker<'_> {
             rounding: input.rounding.as_ref().map(|rounding| rounding.value),
             quantize: input.quantize.as_ref().map(|quantize| quantize.value),
             layout: layout?,
-            prepared_dtype: input.prepared_dtype.as_ref().map(|dtype| dtype.value),
+            prepared_format,
             grouping: input.grouping.as_ref().map(|grouping| match &grouping.value {
                 schema::Grouping::Tokens => Grouping::Tokens,
                 schema::Grouping::Slots => Grouping::Slots,
@@ -90,15 +89,16 @@ impl Checker<'_> {
                 schema::Grouping::SpreadRanges(ranges) => Grouping::SpreadRanges(ranges.start_multiple.value),
             }),
             multiple: input.multiple.as_ref().map_or(1, |multiple| multiple.hidden.value),
+            source: input.scale.as_ref().map(|source| source.value),
             global: input.global.as_ref().map(global),
-            alpha: input.alpha,
+            alpha: input.alpha.as_ref().map(|alpha| alpha.value),
         })
     }
 
     pub(super) fn gemm2(&mut self, input: &schema::Gemm2Input) -> Option<Input> {
         let formats = self.formats(&input.format)?;
         self.rounding(&formats, input.rounding.as_ref());
-        self.second_level(input.global.as_ref(), &formats[0].0, formats[0].1);
+        self.given_scales(&formats, input.scale.as_ref(), input.global.as_ref(), input.alpha.as_ref());
         let layout = match &input.layout {
             None => None,
             Some(At { value: VendorOr::Vendor(why), .. }) => Some(Known::Vendor(why.clone())),
@@ -119,11 +119,12 @@ impl Checker<'_> {
             rounding: input.rounding.as_ref().map(|rounding| rounding.value),
             quantize: None,
             layout: layout?,
-            prepared_dtype: None,
+            prepared_format: None,
             grouping: None,
             multiple: 1,
+            source: input.scale.as_ref().map(|source| source.value),
             global: input.global.as_ref().map(global),
-            alpha: input.alpha,
+            alpha: input.alpha.as_ref().map(|alpha| alpha.value),
         })
     }
 
@@ -188,10 +189,80 @@ impl Checker<'_> {
         }
     }
 
+    /// The table's format that differs from the kernel's in the type of its scales only.
+    fn prepared_format(
+        &mut self,
+        dtype: &At<ScaleType>,
+        (format, name): &(Arc<Format>, &Name),
+    ) -> Option<Arc<Format>> {
+        let Some(block) = format.block else {
+            self.scales_of_nothing(&dtype.span, "block", format, name);
+            return None;
+        };
+        if block.scale == dtype.value {
+            let message = format!("`{}` scales are what `{}` has anyway", dtype.value.name(), format.name);
+            self.push(
+                Diagnostic::new(Code::E0306, dtype.span.clone(), message)
+                    .and(name.span.clone(), "the format")
+                    .help("remove `prepared_dtype`"),
+            );
+            return None;
+        }
+        let wanted = Some(BlockScale { scale: dtype.value, ..block });
+        let is_it = |other: &&Arc<Format>| {
+            other.element == format.element && other.block == wanted && other.global == format.global
+        };
+        let found = self.entries.formats.values().find(is_it).cloned();
+        if found.is_none() {
+            let message = format!("no format is `{}` with `{}` scales", format.name, dtype.value.name());
+            self.push(
+                Diagnostic::new(Code::E0301, dtype.span.clone(), message)
+                    .and(name.span.clone(), "the format that the kernel reads")
+                    .help("add a `[format.x]` for what the backend is handed"),
+            );
+        }
+        found
+    }
+
+    /// A scale that is given, not chosen, is one that the format has.
+    fn given_scales(
+        &mut self,
+        formats: &[(Arc<Format>, &Name)],
+        source: Option<&At<ScaleSource>>,
+        global: Option<&At<schema::GlobalScale>>,
+        alpha: Option<&At<Alpha>>,
+    ) {
+        let (format, name) = &formats[0];
+        self.second_level(global, format, name);
+        if let (Some(alpha), None) = (alpha, format.global) {
+            self.scales_of_nothing(&alpha.span, "second-level", format, name);
+        }
+        let whole = format.block.is_some_and(|block| block.rows == Reach::Whole);
+        match (whole, source) {
+            (true, None) => {
+                let known: Vec<_> = ScaleSource::ALL.iter().map(|word| word.name()).collect();
+                let message = format!("`{}` has one scale, and the row does not say whose", format.name);
+                self.push(
+                    Diagnostic::new(Code::E0307, name.span.clone(), message)
+                        .help(format!("add `scale = \"…\"`, one of {}", known.join(", "))),
+                );
+            }
+            (false, Some(source)) => {
+                let message = format!("`{}` has more scales than one a tensor", format.name);
+                self.push(
+                    Diagnostic::new(Code::E0307, source.span.clone(), message)
+                        .and(name.span.clone(), "the format")
+                        .help("remove `scale`"),
+                );
+            }
+            _ => {}
+        }
+    }
+
     /// Only formats with two levels have a second one to say something about.
     pub(super) fn second_level(
         &mut self,
-        written: Option<&schema::GlobalScale>,
+        written: Option<&At<schema::GlobalScale>>,
         format: &Format,
         name: &Name,
     ) {

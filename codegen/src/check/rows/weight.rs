@@ -6,7 +6,7 @@ use super::global;
 use crate::check::Checker;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::model::words::{Activation, ElementType, Parameter, ScaleType, Word};
-use crate::model::{Bias, Fit, Format, Known, Multiples, Order, Weight, WeightPad, WeightScale};
+use crate::model::{Bias, Fit, Format, Known, Multiples, Order, Reach, Weight, WeightPad, WeightScale};
 use crate::schema::{self, Name, VendorOr};
 use crate::source::{At, Span};
 
@@ -92,13 +92,14 @@ impl Checker<'_> {
                 complete = false;
                 continue;
             };
-            if order.first.is_none() {
-                let message = format!(
-                    "`{}` orders plain rows, and {} weights have two halves",
-                    order.name,
-                    function.name()
-                );
-                self.error_with(Code::E0403, &order_name.span, message, "name an order with a `half` digit");
+            if order.first.is_some() != (function.halves() == 2) {
+                let (has, wants, help) = if order.first.is_none() {
+                    ("plain rows", "have two halves", "name an order with a `half` digit")
+                } else {
+                    ("two halves", "have one", "name an order without a `half` digit")
+                };
+                let message = format!("`{}` orders {has}, and {} weights {wants}", order.name, function.name());
+                self.error_with(Code::E0403, &order_name.span, message, help);
             }
             found.push((*function, order));
         }
@@ -157,7 +158,9 @@ impl Checker<'_> {
             let source =
                 weight.requantize_from.as_ref().and_then(|name| self.entries.formats.get(&name.value));
             let rows = source.and_then(|format| format.block).map_or(block.rows, |block| block.rows);
-            if !rows.is_multiple_of(repeat.row.value) {
+            if let Reach::Of(rows) = rows
+                && !rows.is_multiple_of(repeat.row.value)
+            {
                 let message =
                     format!("scales are repeated over {} rows, and a block has {rows}", repeat.row.value);
                 self.push(
@@ -181,8 +184,14 @@ impl Checker<'_> {
     /// Padding of weights multiplies the zeros that tokens are padded with, and 0 · NaN is NaN.
     fn elements_are_finite(&mut self, fill: &At<u8>, element: ElementType, format: &Name) {
         let nan = match element {
-            ElementType::E2m1 => false,
+            ElementType::E2m1
+            | ElementType::E2m3
+            | ElementType::E3m2
+            | ElementType::Int4
+            | ElementType::Uint4
+            | ElementType::Int8 => false,
             ElementType::E4m3 => fill.value & 0x7F == 0x7F,
+            ElementType::E5m2 => fill.value & 0x7C == 0x7C,
             ElementType::F16 => fill.value & 0x7C == 0x7C,
             ElementType::Bf16 | ElementType::F32 => fill.value == 0xFF,
         };
@@ -203,6 +212,7 @@ impl Checker<'_> {
             ScaleType::E4m3 => fill.value & 0x7F == 0x7F,
             // Every byte of the scale; 0x7F in all of them is large, and finite.
             ScaleType::F32 | ScaleType::Bf16 => fill.value == 0xFF,
+            ScaleType::F16 => fill.value & 0x7C == 0x7C,
         };
         if nan {
             let message = format!("padding of 0x{:02X} is NaN in `{}`", fill.value, scale.name());
@@ -235,9 +245,10 @@ impl Checker<'_> {
             // The K of GEMM1 is the hidden size, the K of GEMM2 the intermediate size. Sizes that a
             // block does not divide are refused when weights are prepared; here only a padding that
             // is itself in the way is wrong.
+            let cols = block.cols.fixed().unwrap_or(1);
             for (multiple, place) in [(pad.hidden, hidden), (pad.gated, gated)] {
-                if multiple > 1 && multiple % block.cols != 0 && block.cols % multiple != 0 {
-                    self.divides(block.cols, multiple, place, &what, Some(&weight.format.span));
+                if multiple > 1 && multiple % cols != 0 && cols % multiple != 0 {
+                    self.divides(cols, multiple, place, &what, Some(&weight.format.span));
                 }
             }
         }
@@ -253,9 +264,10 @@ impl Checker<'_> {
             && let Some(place) = &weight.scale
         {
             let what = format!("the layout `{}` of scales", layout.name);
-            let rows_per_scale = (block.rows / scale.repeat_rows).max(1);
+            let (rows, cols) = (block.rows.fixed().unwrap_or(1), block.cols.fixed().unwrap_or(1));
+            let rows_per_scale = (rows / scale.repeat_rows).max(1);
             let multiples =
-                Multiples { row: row.saturating_mul(rows_per_scale), col: col.saturating_mul(block.cols) };
+                Multiples { row: row.saturating_mul(rows_per_scale), col: col.saturating_mul(cols) };
             self.matrices(multiples, written, &what, &place.value.layout.span);
         }
     }

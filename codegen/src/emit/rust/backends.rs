@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 
 use super::layouts::{order_ident, payload_ident};
 use super::{Module, count, ident, imports, option, static_ident, type_ident, variant};
-use crate::model::words::{Activation, QuantizeAt, Word};
+use crate::model::words::{Activation, Convention, QuantizeAt, Word};
 use crate::model::{
     Backend, Delivery, Experts, Format, Grouping, Input, Kernel, Known, Layout, Scales, Table, Weight,
 };
@@ -77,17 +77,19 @@ fn one(row: &Backend, table: &Table) -> Module {
         "Parameter",
         "QuantizeAt",
         "Reads",
+        "ScaleSource",
         "VllmNames",
         "WeightContract",
         "WeightPad",
         "WeightScale",
     ];
     let backend_names = imports(quote!(::scalewright::backend), &names, &items);
-    let config_names = imports(quote!(::scalewright::config), &["ActivationFunction", "QuantConfig"], &items);
+    let config_names = imports(quote!(::scalewright::config), &["ActivationFunction", "LayerConfig", "QuantConfig"], &items);
     let names = ["All2all", "Device", "ExpertsClass", "GemmType", "Requires", "RoutingMethod"];
     let oracle_names = imports(quote!(::scalewright::oracle), &names, &items);
+    let scale_names = imports(quote!(::scalewright::scale), &["Calibrated"], &items);
     let siblings = imports(quote!(super::super), &["formats", "layouts"], &items);
-    let items = quote!(#backend_names #config_names #oracle_names #siblings #items);
+    let items = quote!(#backend_names #config_names #oracle_names #scale_names #siblings #items);
     Module { name: row.name.clone(), doc, items, children: Vec::new() }
 }
 
@@ -111,13 +113,11 @@ fn reads(row: &Backend, table: &Table) -> TokenStream {
             let plain = table.formats.iter().filter(|format| format.block.is_none());
             (plain.collect::<Vec<_>>(), unscaled)
         }
-        // What is handed over has scales of another type than any format of the row.
-        _ if input.prepared_dtype.is_some() => return TokenStream::new(),
         Known::Vendor(_) => return TokenStream::new(),
         Known::Is(Scales::Unscaled) => (input.formats.iter().collect(), unscaled),
         Known::Is(Scales::At { prepared, .. }) => {
             let layout = type_ident(&prepared.name);
-            (input.formats.iter().collect(), quote!(layouts::#layout))
+            (input.handed().iter().collect(), quote!(layouts::#layout))
         }
     };
     let ty = type_ident(&row.name);
@@ -175,6 +175,25 @@ fn config(row: &Backend) -> TokenStream {
         };
         quote!(#pattern => #value)
     });
+    let gemms = [("gemm1_input", Some(&row.gemm1)), ("gemm2_input", row.gemm2.as_ref())];
+    let given = gemms.map(|(name, input)| Some((ident(name), input?, input?.calibrated()?)));
+    let parameters = given.iter().flatten().map(|(name, _, convention)| {
+        let ty = variant(*convention);
+        quote!(#name: ::scalewright::scale::#ty)
+    });
+    let parameters: Vec<_> = parameters.collect();
+    let given_doc = (!parameters.is_empty()).then(|| {
+        let doc = " The scales are those of the GEMMs' inputs, from the model's calibration; where a \
+                   checkpoint has one an expert, the largest of them.";
+        quote!(#[doc = ""] #[doc = #doc])
+    });
+    let [gemm1, gemm2] = given.map(|given| {
+        option(given.map(|(name, input, convention)| match (input.global, convention) {
+            (None, _) => quote!(Calibrated::Static(#name)),
+            (Some(_), Convention::Divisor) => quote!(Calibrated::Global(#name)),
+            (Some(_), Convention::Multiplier) => quote!(Calibrated::Global(#name.to_divisor())),
+        }))
+    });
     quote! {
         /// The activation functions that the row honours, with the parameters that it honours.
         #[derive(Debug, Clone, Copy, PartialEq)]
@@ -184,10 +203,12 @@ fn config(row: &Backend) -> TokenStream {
 
         impl #ty {
             /// The quant config of a layer on this row.
-            pub fn config(activation: Activation) -> QuantConfig<Self> {
-                QuantConfig::from_row(match activation {
+            #given_doc
+            pub fn config(activation: Activation, #(#parameters),*) -> QuantConfig<Self> {
+                let activation = match activation {
                     #(#arms,)*
-                })
+                };
+                QuantConfig::from_row(LayerConfig { activation, gemm1: #gemm1, gemm2: #gemm2 })
             }
         }
     }
@@ -196,8 +217,8 @@ fn config(row: &Backend) -> TokenStream {
 /// The value of a parameter that leaves the function as it is without it.
 fn neutral(function: Activation, parameter: &str) -> TokenStream {
     match (function, parameter) {
-        (Activation::Swigluoai, "alpha") => quote!(1.0),
-        (Activation::Swigluoai, "beta") => quote!(0.0),
+        (_, "alpha") => quote!(1.0),
+        (Activation::Swigluoai | Activation::SwigluoaiUninterleave, "beta") => quote!(0.0),
         _ => quote!(f32::INFINITY),
     }
 }
@@ -378,9 +399,10 @@ fn input(input: &Input) -> TokenStream {
         };
         quote!(InputLayout { prepared: #prepared, kernel: #kernel })
     });
-    let prepared_dtype = option(input.prepared_dtype.map(|dtype| {
-        let dtype = variant(dtype);
-        quote!(::scalewright::format::ScaleType::#dtype)
+    let prepared_format = option(input.prepared_format.as_deref().map(format));
+    let source = option(input.source.map(|source| {
+        let source = variant(source);
+        quote!(ScaleSource::#source)
     }));
     let grouping = option(input.grouping.map(|grouping| match grouping {
         Grouping::Tokens => quote!(Grouping::Tokens),
@@ -406,9 +428,10 @@ fn input(input: &Input) -> TokenStream {
             rounding: #rounding,
             quantize: #quantize,
             layout: #scales,
-            prepared_dtype: #prepared_dtype,
+            prepared_format: #prepared_format,
             grouping: #grouping,
             multiple: #multiple,
+            source: #source,
             global: #global,
             alpha: #alpha,
         }

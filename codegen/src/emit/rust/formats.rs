@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{Module, count, imports, option, static_ident, type_ident, variant};
-use crate::model::{Format, Table};
+use crate::model::{Format, Reach, Table};
 
 pub(super) fn module(table: &Table) -> Module {
     let formats = table.formats.iter().map(|format| one(format));
@@ -15,7 +15,7 @@ pub(super) fn module(table: &Table) -> Module {
         /// Every format of the table, sorted by name.
         pub static FORMATS: &[&FormatSpec] = &[#(&#statics),*];
     };
-    let names = ["BlockScale", "ElementType", "Format", "FormatSpec", "ScaleType"];
+    let names = ["BlockScale", "ElementType", "Format", "FormatSpec", "Reach", "ScaleType"];
     let imports = imports(quote!(::scalewright::format), &names, &items);
     let items = quote!(#imports #items);
     Module { name: "formats".to_owned(), doc: "Number formats.".to_owned(), items, children: Vec::new() }
@@ -27,8 +27,12 @@ fn one(format: &Format) -> TokenStream {
     let value_doc = format!(" [`{ty}`] as a value.");
     let element = variant(format.element);
     let block = option(format.block.map(|block| {
-        let (scale, rows, cols) = (variant(block.scale), count(block.rows), count(block.cols));
-        quote!(BlockScale { scale: ScaleType::#scale, rows: #rows, cols: #cols })
+        let (scale, rows, cols) = (variant(block.scale), reach(block.rows), reach(block.cols));
+        let zero_point = option(block.zero_point.map(|zero_point| {
+            let zero_point = variant(zero_point);
+            quote!(ElementType::#zero_point)
+        }));
+        quote!(BlockScale { scale: ScaleType::#scale, rows: #rows, cols: #cols, zero_point: #zero_point })
     }));
     let global = option(format.global.map(|global| {
         let global = variant(global);
@@ -53,5 +57,15 @@ fn one(format: &Format) -> TokenStream {
             block: #block,
             global: #global,
         };
+    }
+}
+
+fn reach(reach: Reach) -> TokenStream {
+    match reach {
+        Reach::Of(elements) => {
+            let elements = count(elements);
+            quote!(Reach::Of(#elements))
+        }
+        Reach::Whole => quote!(Reach::Whole),
     }
 }

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
-use super::{Module, count, doc, ident, imports, static_ident, type_ident, variant};
+use super::{Module, count, doc, ident, imports, option, static_ident, type_ident, variant};
 use crate::model::digits::{Axis, Digit, Number};
 use crate::model::{Fit, Layout, Multiples, Order, Payload, Table};
 
@@ -30,7 +30,7 @@ pub(super) fn module(table: &Table) -> Module {
     };
     let digits = imports(quote!(::scalewright::digits), &["Axis", "Digit"], &items);
     let scale = imports(quote!(::scalewright::format), &["ScaleType"], &items);
-    let names = ["Extent", "Fit", "Half", "Layout", "Order", "Payload", "PerToken", "ScaleLayout"];
+    let names = ["Extent", "Fit", "Half", "Layout", "Order", "Payload", "PayloadWord", "PerToken", "ScaleLayout"];
     let layout = imports(quote!(::scalewright::layout), &names, &items);
     let items = quote!(#digits #scale #layout #items);
     Module {
@@ -124,9 +124,14 @@ fn one_payload(payload: &Payload) -> TokenStream {
     let (name, value) = (&payload.name, payload_ident(&payload.name));
     let doc = format!(" `[payload.{name}]`: {}.", list(&payload.number));
     let (digits, fit) = (digits(&payload.number), fit(payload.fit));
+    let word = option(payload.word.map(|word| {
+        let word = variant(word);
+        quote!(PayloadWord::#word)
+    }));
     quote! {
         #[doc = #doc]
-        pub static #value: Payload = Payload { name: #name, digits: &[#(#digits),*], fit: #fit };
+        pub static #value: Payload =
+            Payload { name: #name, digits: &[#(#digits),*], fit: #fit, word: #word };
     }
 }
 

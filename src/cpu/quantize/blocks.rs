@@ -1,0 +1,215 @@
+//! Blocks of a matrix: what their scales are chosen from, and their elements.
+
+use rayon::prelude::*;
+
+use crate::format::{BlockScale, ElementType};
+use crate::layout::Extent;
+use crate::tensor::{Real, Tokens};
+use crate::weights::canonical::Stack;
+
+use super::choose::{Scheme, Step};
+use super::vector::{Instructions, VectorUnit, for_vector_units};
+
+/// Where the numbers of a block lie. Schemes without zero points ask for the largest magnitude only,
+/// which is then `greatest`. A block that holds a NaN has NaN for both.
+#[derive(Debug, Clone, Copy)]
+struct Spread {
+    least: f32,
+    greatest: f32,
+}
+
+impl Spread {
+    const EMPTY: Self = Self { least: 0.0, greatest: 0.0 };
+
+    fn join(self, other: Self) -> Self {
+        // Comparisons that are false of a NaN, so that it is kept.
+        let least = if self.least <= other.least || self.least.is_nan() { self.least } else { other.least };
+        let greatest = if self.greatest >= other.greatest || self.greatest.is_nan() {
+            self.greatest
+        } else {
+            other.greatest
+        };
+        Self { least, greatest }
+    }
+
+    /// The spread of `values`; both ends include 0.
+    #[inline(always)]
+    fn of(scheme: &Scheme, values: &[f32]) -> Self {
+        if scheme.is_affine() {
+            return values.iter().fold(Self::EMPTY, |spread, value| {
+                spread.join(Self { least: *value, greatest: *value })
+            });
+        }
+        Self { least: 0.0, greatest: scheme.magnitude(values) }
+    }
+
+    #[inline(always)]
+    fn choose(self, scheme: &Scheme, scale: &mut [u8], zero_point: &mut u8) -> Step {
+        if scheme.is_affine() {
+            scheme.choose_affine(self.least, self.greatest, scale, zero_point)
+        } else {
+            scheme.choose(self.greatest, scale)
+        }
+    }
+}
+
+/// The matrix to quantise, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job<'a, T: Real> {
+    pub(super) unit: VectorUnit,
+    pub(super) scheme: &'a Scheme,
+    pub(super) element: ElementType,
+    pub(super) block: BlockScale,
+    pub(super) tokens: Tokens<'a, T>,
+    /// Elements of a row; those beyond the tokens' are zero.
+    pub(super) cols: usize,
+}
+
+/// The quantised matrix, scales and zero points linear.
+pub(super) fn quantize_blocks<T: Real>(job: Job<'_, T>) -> Stack {
+    let extent = Extent { rows: job.tokens.rows(), cols: job.cols };
+    let blocks = job.block.scales(extent);
+    let mut stack = Stack::new(
+        extent.rows,
+        extent.cols,
+        vec![0; extent.rows * job.element.bytes(extent.cols)],
+        vec![0; blocks.count() * job.block.scale.bytes()],
+    );
+    let mut zero_points = vec![0; blocks.count()];
+    if extent.count() > 0 {
+        if job.block.size(extent).rows == 1 {
+            blocks_of_rows(job, &mut stack, &mut zero_points);
+        } else {
+            tiles(job, &mut stack, &mut zero_points);
+        }
+    }
+    if job.scheme.is_affine() {
+        stack.zero_points = zero_points;
+    }
+    stack
+}
+
+/// Blocks of one row each: a row is read once.
+fn blocks_of_rows<T: Real>(job: Job<'_, T>, stack: &mut Stack, zero_points: &mut [u8]) {
+    let Job { unit, scheme, element, block, tokens, cols } = job;
+    let blocks = block.cols.count(cols);
+    let shape = Shape { block: block.cols.size(cols), element, scale_bytes: block.scale.bytes() };
+    stack
+        .payload
+        .par_chunks_mut(element.bytes(cols))
+        .zip(stack.scales.par_chunks_mut(blocks * shape.scale_bytes))
+        .zip(zero_points.par_chunks_mut(blocks))
+        .enumerate()
+        .for_each_init(
+            || vec![0.0; cols],
+            |values, (row, ((payload, scales), zero_points))| {
+                quantize_row(unit, scheme, shape, tokens.row(row), values, payload, scales, zero_points);
+            },
+        );
+}
+
+/// Blocks of several rows: all rows are read to choose the scales, then again. Rows are shared among
+/// threads, not blocks, of which there may be one.
+fn tiles<T: Real>(job: Job<'_, T>, stack: &mut Stack, zero_points: &mut [u8]) {
+    let Job { unit, scheme, element, block, tokens, cols } = job;
+    let blocks = block.cols.count(cols);
+    let shape = Shape { block: block.cols.size(cols), element, scale_bytes: block.scale.bytes() };
+    let rows_of_block = block.rows.size(stack.rows);
+    let mut spreads = vec![Spread::EMPTY; stack.rows * blocks];
+    spreads.par_chunks_mut(blocks).enumerate().for_each_init(
+        || vec![0.0; cols],
+        |values, (row, spreads)| spread_row(unit, scheme, shape, tokens.row(row), values, spreads),
+    );
+    let joined = spreads.chunks(rows_of_block * blocks).flat_map(|band| {
+        let row = |col| band.iter().skip(col).step_by(blocks);
+        (0..blocks).map(move |col| row(col).fold(Spread::EMPTY, |joined, spread| joined.join(*spread)))
+    });
+    let steps: Vec<Step> = joined
+        .zip(stack.scales.chunks_mut(shape.scale_bytes))
+        .zip(zero_points)
+        .map(|((spread, scale), zero_point)| spread.choose(scheme, scale, zero_point))
+        .collect();
+    stack.payload.par_chunks_mut(element.bytes(cols)).enumerate().for_each_init(
+        || vec![0.0; cols],
+        |values, (row, payload)| {
+            let steps = &steps[row / rows_of_block * blocks..][..blocks];
+            encode_row(unit, scheme, shape, tokens.row(row), values, steps, payload);
+        },
+    );
+}
+
+/// The blocks of a row.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// Elements of a block.
+    block: usize,
+    element: ElementType,
+    scale_bytes: usize,
+}
+
+/// The row as f32; what lies beyond it in `values` stays as it is.
+#[inline(always)]
+fn load<T: Real>(token: &[T], values: &mut [f32]) {
+    for (value, token) in values.iter_mut().zip(token) {
+        *value = token.to_f32();
+    }
+}
+
+for_vector_units! {
+    /// Quantises one row, `values` being scratch space that is zero beyond the token.
+    #[expect(clippy::too_many_arguments, reason = "slices of four buffers")]
+    fn quantize_row<T: Real>(
+        unit,
+        scheme: &Scheme,
+        shape: Shape,
+        token: &[T],
+        values: &mut [f32],
+        payload: &mut [u8],
+        scales: &mut [u8],
+        zero_points: &mut [u8],
+    ) {
+        load(token, values);
+        let blocks = values.chunks(shape.block).zip(payload.chunks_mut(shape.element.bytes(shape.block)));
+        let scales = scales.chunks_exact_mut(shape.scale_bytes).zip(zero_points);
+        for ((values, payload), (scale, zero_point)) in blocks.zip(scales) {
+            let step = Spread::of(scheme, values).choose(scheme, scale, zero_point);
+            scheme.encode(&step, values, payload);
+        }
+    }
+}
+
+for_vector_units! {
+    /// The spread of each block of one row.
+    fn spread_row<T: Real>(
+        unit,
+        scheme: &Scheme,
+        shape: Shape,
+        token: &[T],
+        values: &mut [f32],
+        spreads: &mut [Spread],
+    ) {
+        load(token, values);
+        for (values, spread) in values.chunks(shape.block).zip(spreads) {
+            *spread = Spread::of(scheme, values);
+        }
+    }
+}
+
+for_vector_units! {
+    /// The elements of one row, block by block as `steps` say.
+    fn encode_row<T: Real>(
+        unit,
+        scheme: &Scheme,
+        shape: Shape,
+        token: &[T],
+        values: &mut [f32],
+        steps: &[Step],
+        payload: &mut [u8],
+    ) {
+        load(token, values);
+        let blocks = values.chunks(shape.block).zip(payload.chunks_mut(shape.element.bytes(shape.block)));
+        for ((values, payload), step) in blocks.zip(steps) {
+            scheme.encode(step, values, payload);
+        }
+    }
+}

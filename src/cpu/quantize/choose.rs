@@ -1,0 +1,335 @@
+//! From a format and a recipe to the scale of a block, and to what becomes of its elements.
+
+use crate::element::{
+    e2m1_encode, e2m3_encode, e3m2_encode, e4m3_decode, e4m3_encode, e5m2_encode, e8m0_decode, e8m0_scale,
+    largest,
+};
+use crate::format::{BlockScale, ElementType, FormatSpec, Reach, Rounding, ScaleType};
+use crate::recipe::Recipe;
+use crate::recipe::conventions::{Conventions, Maximum};
+use crate::scale::{Calibrated, Divisor, Multiplier};
+
+use super::QuantizeError;
+use super::theirs;
+
+/// vLLM's per-token groups take no smaller largest magnitude, so that a zero block has a scale.
+const SMALLEST_AMAX: f32 = 1e-10;
+
+/// How the blocks of one format are quantised: a format and a recipe that fit together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scheme {
+    element: ElementType,
+    scale: ScaleType,
+    choice: Choice,
+    /// Another producer's conventions. Ours are compiled into the loops over elements below.
+    theirs: Option<Conventions>,
+}
+
+/// How a block's scale is chosen.
+#[derive(Debug, Clone, Copy)]
+enum Choice {
+    /// A power of two.
+    PowerOfTwo(Rounding),
+    /// The largest magnitude over the element's largest, in the stored type.
+    Quotient,
+    /// The same, then a power of two by the rule.
+    QuotientPowerOfTwo(Rounding),
+    /// The block's share of a second-level scale.
+    TwoLevel(Divisor),
+    /// Given, one for the tensor.
+    Static(Multiplier),
+    /// The distance of smallest and largest number over that of smallest and largest code.
+    Affine,
+}
+
+/// What happens to the elements of a block before they are rounded.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step {
+    /// Times a factor.
+    Multiply(f32),
+    /// Divided by the scale.
+    Divide(f32),
+    /// Divided by the scale and rounded, then the zero point is added.
+    Shift {
+        /// The scale.
+        divisor: f32,
+        /// The zero point.
+        zero_point: u8,
+    },
+    /// Lost: the block holds a NaN.
+    AllNan,
+}
+
+impl Scheme {
+    /// # Errors
+    /// [`QuantizeError`] if no rule quantises to `format`, or `recipe` lacks what it needs or has
+    /// what it would ignore.
+    pub(super) fn new(
+        format: &'static FormatSpec,
+        block: BlockScale,
+        recipe: Recipe,
+    ) -> Result<Self, QuantizeError> {
+        let name = format.name;
+        let refuse = |why| Err(QuantizeError::Format { format: name, why });
+        if matches!(format.element, ElementType::Bf16 | ElementType::F16 | ElementType::F32) {
+            return refuse("16- and 32-bit elements are not scaled by block");
+        }
+        let is_whole = block.rows == Reach::Whole && block.cols == Reach::Whole;
+        let choice = match (format.global, recipe.calibrated) {
+            (Some(_), Some(Calibrated::Global(divisor))) => Choice::TwoLevel(divisor),
+            (Some(_), _) => {
+                return Err(QuantizeError::NoScale { format: name });
+            }
+            (None, Some(Calibrated::Static(scale))) if is_whole => Choice::Static(scale),
+            (None, Some(_)) => return Err(QuantizeError::Scale { format: name }),
+            (None, None) => match (block.scale, block.zero_point, recipe.rounding) {
+                (ScaleType::E8m0, None, Some(rounding)) => Choice::PowerOfTwo(rounding),
+                (ScaleType::E8m0, None, None) => return Err(QuantizeError::NoRounding { format: name }),
+                (ScaleType::E4m3, _, _) => return refuse("e4m3 scales need a second level to choose them by"),
+                (_, None, None) => Choice::Quotient,
+                (ScaleType::F32, None, Some(rounding)) => Choice::QuotientPowerOfTwo(rounding),
+                (_, _, Some(rounding)) => return Err(QuantizeError::Rounding { format: name, rounding }),
+                (ScaleType::E8m0, Some(_), _) => return refuse("power-of-two scales have no zero points"),
+                (_, Some(_), None) => Choice::Affine,
+            },
+        };
+        match (choice, block.scale, recipe.rounding) {
+            (Choice::TwoLevel(_), ScaleType::E4m3, None) | (Choice::Static(_), ScaleType::F32, None) => {}
+            (Choice::TwoLevel(_) | Choice::Static(_), _, Some(rounding)) => {
+                return Err(QuantizeError::Rounding { format: name, rounding });
+            }
+            (Choice::TwoLevel(_), _, None) => return refuse("only e4m3 scales have a second level"),
+            (Choice::Static(_), _, None) => return refuse("the static scale of a tensor is an f32"),
+            _ => {}
+        }
+        if matches!(choice, Choice::Affine) != (format.element == ElementType::Uint4) {
+            return refuse("zero points belong to unsigned elements, and to them only");
+        }
+        let theirs = (recipe.conventions != Conventions::OURS).then_some(recipe.conventions);
+        Ok(Self { element: format.element, scale: block.scale, choice, theirs })
+    }
+
+    /// Whether blocks have zero points: [`choose_affine`](Self::choose_affine) then takes the place
+    /// of [`choose`](Self::choose).
+    pub(super) fn is_affine(&self) -> bool {
+        matches!(self.choice, Choice::Affine)
+    }
+
+    /// The largest magnitude of `values`; NaN if one is, unless conventions differ.
+    #[inline(always)]
+    pub(super) fn magnitude(&self, values: &[f32]) -> f32 {
+        // Magnitudes compare as integers, and NaN is the largest of them.
+        let largest = values.iter().fold(0, |largest, value| largest.max(value.abs().to_bits()));
+        let largest = f32::from_bits(largest);
+        if largest.is_nan() && self.theirs.is_some_and(|theirs| theirs.maximum == Maximum::OfNumbers) {
+            values.iter().fold(f32::NAN, |largest, value| largest.max(value.abs()))
+        } else {
+            largest
+        }
+    }
+
+    /// Writes the scale of a block whose largest magnitude is `amax`, NaN if it holds one, and says
+    /// what it does to the elements.
+    #[inline(always)]
+    pub(super) fn choose(&self, amax: f32, scale: &mut [u8]) -> Step {
+        if let Some(theirs) = &self.theirs {
+            return self.choose_as(theirs, amax, scale);
+        }
+        match self.choice {
+            Choice::PowerOfTwo(rounding) => {
+                let byte = e8m0_scale(amax, self.element, rounding);
+                scale[0] = byte;
+                match byte {
+                    255 => Step::AllNan,
+                    // As FlashInfer does: what is too small for a scale is zero, its sign kept.
+                    0 => Step::Multiply(0.0),
+                    _ => Step::Multiply(e8m0_decode(254 - byte)),
+                }
+            }
+            Choice::Quotient | Choice::Affine => {
+                self.divide(bounded(amax) / largest(self.element), scale)
+            }
+            Choice::QuotientPowerOfTwo(rounding) => {
+                self.divide(e8m0_decode(e8m0_scale(bounded(amax), self.element, rounding)), scale)
+            }
+            Choice::TwoLevel(global) => {
+                // vLLM's order of operations.
+                let share = global.get() * (amax * (1.0 / largest(self.element)));
+                let code = e4m3_encode(share) & 0x7F;
+                scale[0] = code;
+                match code {
+                    0x7F => Step::AllNan,
+                    0 => Step::Multiply(0.0),
+                    _ => Step::Multiply(1.0 / (e4m3_decode(code) * (1.0 / global.get()))),
+                }
+            }
+            Choice::Static(multiplier) => {
+                store(self.scale, multiplier.get(), scale);
+                Step::Multiply(1.0 / multiplier.get())
+            }
+        }
+    }
+
+    /// [`choose`](Self::choose) by other conventions than ours.
+    #[inline(never)]
+    fn choose_as(&self, theirs: &Conventions, amax: f32, scale: &mut [u8]) -> Step {
+        match self.choice {
+            Choice::PowerOfTwo(rounding) => {
+                let (byte, step) = theirs::power_of_two(amax, self.element, rounding, theirs.power_of_two);
+                scale[0] = byte;
+                step
+            }
+            Choice::QuotientPowerOfTwo(rounding) => {
+                let (byte, step) = theirs::power_of_two(amax, self.element, rounding, theirs.power_of_two);
+                // Where byte 255 reads as infinity, f32 has one.
+                let lost = matches!(step, Step::AllNan);
+                store(self.scale, if byte == 255 && !lost { f32::INFINITY } else { e8m0_decode(byte) }, scale);
+                step
+            }
+            Choice::Quotient | Choice::Affine => {
+                let chosen = theirs::quotient(amax, self.element, theirs.quotient);
+                chosen.step(store(self.scale, chosen.scale, scale))
+            }
+            Choice::TwoLevel(global) => {
+                let (code, step) = theirs::two_level(amax, self.element, global, theirs.two_level);
+                scale[0] = code;
+                step
+            }
+            Choice::Static(multiplier) => {
+                store(self.scale, multiplier.get(), scale);
+                Step::Multiply(1.0 / multiplier.get())
+            }
+        }
+    }
+
+    /// [`choose`](Self::choose) for a block with a zero point, which lies between `least` and
+    /// `greatest`, both NaN if it holds one.
+    pub(super) fn choose_affine(
+        &self,
+        least: f32,
+        greatest: f32,
+        scale: &mut [u8],
+        zero_point: &mut u8,
+    ) -> Step {
+        // Zero is representable, so that padding is. Not `min` and `max`, which would lose a NaN.
+        let least = if least > 0.0 { 0.0 } else { least };
+        let greatest = if greatest < 0.0 { 0.0 } else { greatest };
+        let codes = largest(self.element);
+        match self.divide(bounded(greatest - least) / codes, scale) {
+            Step::Divide(divisor) => {
+                *zero_point = (-least / divisor).round_ties_even().clamp(0.0, codes) as u8;
+                Step::Shift { divisor, zero_point: *zero_point }
+            }
+            step => step,
+        }
+    }
+
+    /// Stores `quotient` in the scale type. Elements are divided by what is stored.
+    #[inline(always)]
+    fn divide(&self, quotient: f32, scale: &mut [u8]) -> Step {
+        let stored = store(self.scale, quotient, scale);
+        if stored.is_nan() {
+            Step::AllNan
+        } else if stored == 0.0 {
+            Step::Multiply(0.0)
+        } else {
+            Step::Divide(stored)
+        }
+    }
+
+    /// Writes the codes of `values`, two to a byte where they have 4 bits.
+    #[inline(always)]
+    pub(super) fn encode(&self, step: &Step, values: &[f32], bytes: &mut [u8]) {
+        if let Some(theirs) = &self.theirs {
+            return theirs::encode(self.element, theirs.elements, step, values, bytes);
+        }
+        match *step {
+            Step::Multiply(factor) => encode_scaled(self.element, values, bytes, |value| value * factor),
+            Step::Divide(divisor) => encode_scaled(self.element, values, bytes, |value| value / divisor),
+            Step::Shift { divisor, zero_point } => {
+                let shift = f32::from(zero_point);
+                encode_scaled(self.element, values, bytes, |value| round(value / divisor) + shift);
+            }
+            Step::AllNan => encode_scaled(self.element, values, bytes, |_| f32::NAN),
+        }
+    }
+}
+
+/// Keeps a NaN; an infinity is saturated, so that it does not turn its whole block into NaN.
+#[inline(always)]
+fn bounded(amax: f32) -> f32 {
+    let amax = if amax > f32::MAX { f32::MAX } else { amax };
+    if amax < SMALLEST_AMAX { SMALLEST_AMAX } else { amax }
+}
+
+/// Stores `value`, saturated, and returns what is stored.
+#[inline(always)]
+fn store(scale: ScaleType, value: f32, bytes: &mut [u8]) -> f32 {
+    // One NaN for all: payload bits of a NaN are not significant, and have to be equal on every engine.
+    let value = if value.is_nan() { f32::NAN } else { value };
+    match scale {
+        ScaleType::Bf16 => {
+            let stored = half::bf16::from_f32(value);
+            let stored = if stored > half::bf16::MAX { half::bf16::MAX } else { stored };
+            bytes.copy_from_slice(&stored.to_le_bytes());
+            stored.to_f32()
+        }
+        ScaleType::F16 => {
+            let stored = half::f16::from_f32(value);
+            let stored = if stored > half::f16::MAX { half::f16::MAX } else { stored };
+            bytes.copy_from_slice(&stored.to_le_bytes());
+            stored.to_f32()
+        }
+        _ => {
+            bytes.copy_from_slice(&value.to_le_bytes());
+            value
+        }
+    }
+}
+
+#[inline(always)]
+fn encode_scaled(element: ElementType, values: &[f32], bytes: &mut [u8], scaled: impl Fn(f32) -> f32) {
+    match element {
+        ElementType::E2m1 => nibbles(values, bytes, |value| e2m1_encode(scaled(value))),
+        ElementType::E2m3 => each(values, bytes, |value| e2m3_encode(scaled(value))),
+        ElementType::E3m2 => each(values, bytes, |value| e3m2_encode(scaled(value))),
+        ElementType::E4m3 => each(values, bytes, |value| e4m3_encode(scaled(value))),
+        ElementType::E5m2 => each(values, bytes, |value| e5m2_encode(scaled(value))),
+        ElementType::Int8 => each(values, bytes, |value| integer(scaled(value), -128.0, 127.0)),
+        ElementType::Int4 => nibbles(values, bytes, |value| integer(scaled(value), -8.0, 7.0) & 0xF),
+        ElementType::Uint4 => nibbles(values, bytes, |value| integer(scaled(value), 0.0, 15.0)),
+        // Refused by `Scheme::new`.
+        ElementType::Bf16 | ElementType::F16 | ElementType::F32 => {}
+    }
+}
+
+#[inline(always)]
+pub(super) fn each(values: &[f32], bytes: &mut [u8], encode: impl Fn(f32) -> u8) {
+    for (value, byte) in values.iter().zip(bytes) {
+        *byte = encode(*value);
+    }
+}
+
+/// Pairs go to one byte, the even element in the low nibble.
+#[inline(always)]
+pub(super) fn nibbles(values: &[f32], bytes: &mut [u8], encode: impl Fn(f32) -> u8) {
+    for (pair, byte) in values.chunks(2).zip(bytes) {
+        let high = pair.get(1).map_or(0, |value| encode(*value));
+        *byte = encode(pair[0]) | high << 4;
+    }
+}
+
+/// To nearest, ties to even, for magnitudes below 2^22; without a branch or a call, so that loops
+/// become vector code: the sum's last bit is worth 1.
+#[inline(always)]
+fn round(value: f32) -> f32 {
+    const ONE_IS_LAST: f32 = 12_582_912.0;
+    value.clamp(-4e6, 4e6) + ONE_IS_LAST - ONE_IS_LAST
+}
+
+/// The nearest integer from `least` to `greatest` in two's complement; NaN is 0.
+#[inline(always)]
+fn integer(value: f32, least: f32, greatest: f32) -> u8 {
+    let rounded = round(value.clamp(least, greatest));
+    if value.is_nan() { 0 } else { rounded as i32 as u8 }
+}

@@ -1,0 +1,291 @@
+//! Scales and elements by any producer's conventions, one block and one element at a time. What this
+//! crate does by its own conventions is in [`choose`](super::choose), compiled for speed; with
+//! [`Conventions::OURS`](crate::recipe::conventions::Conventions::OURS) both give the same bytes.
+
+use half::bf16;
+
+use crate::element::{
+    e4m3_decode, e4m3_encode, e8m0_decode, largest, mantissa_bits, round_up, rounded_to, top_exponent,
+};
+use crate::format::{ElementType, Rounding};
+use crate::recipe::conventions::{
+    Arithmetic, BlockFloor, BlockShare, Elements, ElementsBy, ElementsUnder, EvenTo, Exponent, Floor,
+    Infinity, InfinityBlock, NanBlock, PowerOfTwo, Quotient, QuotientOf, Range, Smallest, SmallestScale,
+    TwoLevel,
+};
+use crate::scale::Divisor;
+
+use super::choose::{Step, each, nibbles};
+
+const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
+const MANTISSA: u32 = (1 << MANTISSA_BITS) - 1;
+
+/// The smallest normal e4m3 number, 2^-6, and the smallest of all, 2^-9.
+const SMALLEST_NORMAL_E4M3: f32 = 0.015625;
+const SMALLEST_E4M3: f32 = 0.001953125;
+
+/// An eighth in e4m3.
+const EIGHTH: u8 = 0x20;
+
+/// vLLM's reciprocal of zero in NVFP4.
+const TINY: f32 = 1e-8;
+
+/// The byte of a block whose largest magnitude is `amax`, and what becomes of its elements.
+pub(super) fn power_of_two(
+    amax: f32,
+    element: ElementType,
+    rounding: Rounding,
+    conventions: PowerOfTwo,
+) -> (u8, Step) {
+    let zeroed = Step::Multiply(0.0);
+    let smallest = (0, below_all(conventions.smallest));
+    let Some(amax) = floored(amax, conventions.floor) else { return (127, Step::Multiply(1.0)) };
+    if amax.is_nan() {
+        return match conventions.nan {
+            NanBlock::Lost => (255, Step::AllNan),
+            NanBlock::Infinite => (255, zeroed),
+            NanBlock::LostAtZero => (0, Step::AllNan),
+            NanBlock::Smallest => smallest,
+        };
+    }
+    let is_infinite = amax.is_infinite();
+    let even_bits = match conventions.even {
+        EvenTo::Element => mantissa_bits(element),
+        EvenTo::Fp4 => mantissa_bits(ElementType::E2m1),
+    };
+    let is_rounded_to_infinity =
+        rounding == Rounding::Even && rounded_to(even_bits, amax) >= f32::INFINITY.to_bits();
+    match conventions.infinity {
+        InfinityBlock::Largest if is_infinite => return (254, Step::Multiply(e8m0_decode(0))),
+        InfinityBlock::LargestOnceRounded if is_infinite || is_rounded_to_infinity => {
+            return (254, Step::Multiply(e8m0_decode(0)));
+        }
+        InfinityBlock::Infinite if is_infinite => return (255, zeroed),
+        InfinityBlock::One if is_infinite || is_rounded_to_infinity => return (127, zeroed),
+        InfinityBlock::Smallest if is_infinite => return smallest,
+        _ => {}
+    }
+    let biased = match rounding {
+        Rounding::Rceil => exponent(amax * (1.0 / largest(element)), conventions.exponent),
+        Rounding::Floor => (amax.to_bits() >> MANTISSA_BITS).saturating_sub(top_exponent(element)),
+        Rounding::Even => {
+            (rounded_to(even_bits, amax) >> MANTISSA_BITS).saturating_sub(top_exponent(element))
+        }
+        Rounding::Ceil => round_up(amax).saturating_sub(top_exponent(element)),
+    };
+    match biased.min(254) as u8 {
+        0 => smallest,
+        byte => (byte, Step::Multiply(e8m0_decode(254 - byte))),
+    }
+}
+
+/// The biased exponent of the power of two at or above `quotient`.
+fn exponent(quotient: f32, by: Exponent) -> u32 {
+    match by {
+        Exponent::Bits => round_up(quotient),
+        Exponent::NormalBits => (quotient.to_bits() + MANTISSA) >> MANTISSA_BITS,
+        // By libm, so that all processors agree; rounded to f32, as the source's logarithm is.
+        Exponent::Logarithm => {
+            (libm::log2(f64::from(quotient)) as f32).ceil().clamp(-127.0, 127.0) as i32 as u32 + 127
+        }
+    }
+}
+
+fn below_all(smallest: Smallest) -> Step {
+    Step::Multiply(match smallest {
+        Smallest::Zeros => 0.0,
+        Smallest::Exact => e8m0_decode(254),
+        Smallest::SmallestNormal => e8m0_decode(253),
+        Smallest::One => 1.0,
+    })
+}
+
+/// `amax`, not below the floor; `None` if the scale is 1 whatever the rule says.
+fn floored(amax: f32, floor: Floor) -> Option<f32> {
+    match floor {
+        Floor::None => Some(amax),
+        // Not `max`, which would lose a NaN.
+        Floor::AtLeast(least) => Some(if amax < least { least } else { amax }),
+        Floor::One => (amax > 0.0).then_some(amax),
+    }
+}
+
+fn rounded(value: f32, arithmetic: Arithmetic) -> f32 {
+    match arithmetic {
+        Arithmetic::Single => value,
+        Arithmetic::Bfloat16 => bf16::from_f32(value).to_f32(),
+    }
+}
+
+/// A scale of any size, not yet stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chosen {
+    pub(super) scale: f32,
+    inverse: f32,
+    elements: ElementsBy,
+}
+
+impl Chosen {
+    /// What becomes of the elements if the scale is stored as `stored`.
+    pub(super) fn step(self, stored: f32) -> Step {
+        match self.elements {
+            _ if stored.is_nan() => Step::AllNan,
+            ElementsBy::Division => Step::Divide(stored),
+            ElementsBy::Reciprocal => Step::Multiply(1.0 / stored),
+            ElementsBy::Inverse => Step::Multiply(self.inverse),
+        }
+    }
+}
+
+/// The scale of a block whose largest magnitude is `amax`.
+pub(super) fn quotient(amax: f32, element: ElementType, conventions: Quotient) -> Chosen {
+    let elements = conventions.elements;
+    let in_type = |value| rounded(value, conventions.arithmetic);
+    let Some(amax) = floored(amax, conventions.floor) else {
+        return Chosen { scale: 1.0, inverse: 1.0, elements };
+    };
+    let amax = in_type(match conventions.infinity {
+        Infinity::Saturated if amax.is_infinite() => f32::MAX,
+        _ => amax,
+    });
+    let range = match conventions.range {
+        Range::Largest => largest(element),
+        Range::HalfOfCodes => largest(element) + 0.5,
+    };
+    let (scale, inverse) = match conventions.scale {
+        QuotientOf::Division => (in_type(amax / range), range / amax),
+        QuotientOf::Multiplication => (in_type(amax * in_type(1.0 / range)), range / amax),
+        QuotientOf::Inverse => {
+            let inverse = in_type(range * in_type(1.0 / amax));
+            (1.0 / inverse, inverse)
+        }
+    };
+    let scale = match conventions.smallest {
+        SmallestScale::AtLeast(least) if scale < least => least,
+        SmallestScale::ZeroBecomes(least) if scale == 0.0 => least,
+        _ => scale,
+    };
+    Chosen { scale, inverse, elements }
+}
+
+/// The e4m3 code of a block whose largest magnitude is `amax`, and what becomes of its elements.
+pub(super) fn two_level(
+    amax: f32,
+    element: ElementType,
+    global: Divisor,
+    conventions: TwoLevel,
+) -> (u8, Step) {
+    let (g, largest) = (global.get(), largest(element));
+    let d = 1.0 / g;
+    let share = match conventions.scale {
+        BlockShare::OfProduct => g * rounded(amax * (1.0 / largest), conventions.arithmetic),
+        BlockShare::OfQuotient => g * rounded(amax / largest, conventions.arithmetic),
+        BlockShare::ByFactor => amax * (g * (1.0 / largest)),
+        BlockShare::ByDivision => rounded(amax / largest, conventions.arithmetic) / d,
+        BlockShare::ByDivisor => amax / (largest * d),
+    };
+    let share = match conventions.floor {
+        BlockFloor::SmallestNormal if share < SMALLEST_NORMAL_E4M3 => SMALLEST_NORMAL_E4M3,
+        BlockFloor::SmallestOrOne if share == 0.0 => 1.0,
+        BlockFloor::SmallestOrOne if share < SMALLEST_E4M3 => SMALLEST_E4M3,
+        _ => share,
+    };
+    let code = match e4m3_encode(share) & 0x7F {
+        0 if conventions.floor == BlockFloor::Eighth => EIGHTH,
+        0x7F => return (0x7F, Step::AllNan),
+        code => code,
+    };
+    let s = e4m3_decode(code);
+    let product = s * d;
+    let step = match conventions.elements {
+        ElementsUnder::Reciprocal if product == 0.0 => Step::Multiply(0.0),
+        ElementsUnder::ReciprocalOrTiny if product == 0.0 => Step::Multiply(TINY),
+        ElementsUnder::ReciprocalOrLargest => Step::Multiply((1.0 / product).min(f32::MAX)),
+        ElementsUnder::Reciprocal | ElementsUnder::ReciprocalOrTiny => Step::Multiply(1.0 / product),
+        ElementsUnder::Quotient => Step::Multiply(1.0 / d / s),
+        ElementsUnder::DivisionByProduct => Step::Divide(product),
+        ElementsUnder::DivisionByQuotient => Step::Divide(s / g),
+    };
+    (code, step)
+}
+
+/// Writes the codes of `values`, two to a byte where they have 4 bits.
+#[inline(never)]
+pub(super) fn encode(
+    element: ElementType,
+    conventions: Elements,
+    step: &Step,
+    values: &[f32],
+    bytes: &mut [u8],
+) {
+    let code = |value: f32| {
+        let scaled = match *step {
+            Step::Multiply(factor) => value * factor,
+            Step::Divide(divisor) => value / divisor,
+            Step::Shift { divisor, zero_point } => {
+                (value / divisor).round_ties_even() + f32::from(zero_point)
+            }
+            Step::AllNan => f32::NAN,
+        };
+        crate::element::encode(element, rounded(scaled, conventions.arithmetic), conventions)
+    };
+    if element.bits() == 4 { nibbles(values, bytes, code) } else { each(values, bytes, code) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{quantize_matrix, QuantizeError};
+    use super::*;
+    use crate::generated::formats::FORMATS;
+    use crate::recipe::Recipe;
+    use crate::recipe::conventions::{Conventions, SmallestInteger};
+    use crate::scale::Calibrated;
+    use crate::tensor::Tokens;
+
+    /// Rows of 256: all magnitudes, ties, zeros, subnormals, infinities, NaN.
+    fn edges() -> Vec<f32> {
+        let exponents = (0..256u32).flat_map(|exponent| {
+            (0..8u32).map(move |step| f32::from_bits(exponent << MANTISSA_BITS | step << 20 | (step & 1)))
+        });
+        let mut values: Vec<f32> = exponents.enumerate().map(|(at, x)| if at % 3 == 0 { -x } else { x }).collect();
+        values.extend([0.0; 128]);
+        values.extend([-0.0; 128]);
+        // Blocks whose largest magnitudes stand apart by much.
+        let spread = (0..1024).map(|at| ((at * 2_654_435_761_u64 % 10_007) as f32 - 5003.0) * 2f32.powi(at as i32 / 16 - 32));
+        values.extend(spread);
+        values
+    }
+
+    /// The loops compiled for speed and the general path are two programs for one thing. The smallest
+    /// integer, which `OURS` never reaches, tells them apart without a change in bytes.
+    #[test]
+    fn our_conventions_are_what_the_loops_do() {
+        let values = edges();
+        let tokens = Tokens::new(&values, values.len() / 256, 256).unwrap();
+        let general = Conventions {
+            elements: Elements { smallest: SmallestInteger::Symmetric, ..Elements::OURS },
+            ..Conventions::OURS
+        };
+        let mut compared = 0;
+        for format in FORMATS.iter().copied().filter(|format| format.block.is_some()) {
+            for rounding in [None, Some(Rounding::Rceil), Some(Rounding::Floor), Some(Rounding::Even), Some(Rounding::Ceil)] {
+                let calibrated = format.global.map(|_| Calibrated::Global(Divisor::new(3.0).unwrap()));
+                let fast = Recipe { calibrated, ..Recipe::dynamic(rounding) };
+                let slow = Recipe { conventions: general, ..fast };
+                let (fast, slow) = match (quantize_matrix(tokens, format, fast), quantize_matrix(tokens, format, slow)) {
+                    (Ok(fast), Ok(slow)) => (fast, slow),
+                    (fast, slow) => {
+                        assert_eq!(fast.err(), slow.err());
+                        continue;
+                    }
+                };
+                assert!(fast.scales == slow.scales, "scales of {} by {rounding:?}", format.name);
+                assert!(fast.payload == slow.payload, "elements of {} by {rounding:?}", format.name);
+                compared += 1;
+            }
+        }
+        assert!(compared >= 20, "{compared}");
+        let refused = quantize_matrix(tokens, FORMATS[0], Recipe::dynamic(None)).err();
+        assert!(!matches!(refused, Some(QuantizeError::NoScale { .. })));
+    }
+}

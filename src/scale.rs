@@ -1,0 +1,144 @@
+//! Scales that are chosen before the numbers are seen: second-level (global) scales and static ones,
+//! in the two conventions that checkpoints and engines store them in.
+//!
+//! ModelOpt stores the factor that dequantising multiplies by (`weight_scale_2`, `input_scale`);
+//! compressed-tensors and vLLM's `a1_gscale` hold its reciprocal, the factor that quantising
+//! multiplies by. Both are a small positive f32, so mixing them up is silent; here they are two types.
+
+/// What dequantising multiplies by: ModelOpt's convention.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Multiplier(f32);
+
+/// What dequantising divides by: compressed-tensors' convention, and FlashInfer's `global_scale`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Divisor(f32);
+
+/// A number that is no scale: zero, negative, not finite, or so small or large that its reciprocal
+/// is not a normal f32.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("{0:e} is no scale: a scale is positive, and both it and its reciprocal are normal f32 numbers")]
+pub struct NotAScale(pub f32);
+
+/// Experts without a usable scale.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error(
+    "no usable {what} for {}: a scale is positive, and both it and its reciprocal are normal f32 numbers",
+    listed(experts)
+)]
+pub struct BadScales {
+    /// What the scales are of.
+    pub what: &'static str,
+    /// The experts, ascending, each with what it has; `None` where a scale is missing.
+    pub experts: Vec<(usize, Option<f32>)>,
+}
+
+fn listed(experts: &[(usize, Option<f32>)]) -> String {
+    let one = |(expert, value): &(usize, Option<f32>)| match value {
+        Some(value) => format!("expert {expert} ({value:e})"),
+        None => format!("expert {expert} (missing)"),
+    };
+    experts.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn sound(value: f32) -> Result<f32, NotAScale> {
+    let is_scale = value > 0.0 && value.is_normal() && (1.0 / value).is_normal();
+    if is_scale { Ok(value) } else { Err(NotAScale(value)) }
+}
+
+impl Multiplier {
+    /// `value` as a factor that dequantising multiplies by.
+    ///
+    /// # Errors
+    /// [`NotAScale`] if it is none.
+    pub fn new(value: f32) -> Result<Self, NotAScale> {
+        sound(value).map(Self)
+    }
+
+    /// One for each expert, from what a checkpoint holds.
+    ///
+    /// # Errors
+    /// [`BadScales`] naming every expert whose scale is missing or none.
+    pub fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<Self>, BadScales> {
+        of_experts(what, values).map(|values| values.into_iter().map(Self).collect())
+    }
+
+    /// The factor.
+    pub fn get(self) -> f32 {
+        self.0
+    }
+
+    /// The same scale in the other convention.
+    pub fn to_divisor(self) -> Divisor {
+        Divisor(1.0 / self.0)
+    }
+}
+
+impl Divisor {
+    /// `value` as a factor that dequantising divides by.
+    ///
+    /// # Errors
+    /// [`NotAScale`] if it is none.
+    pub fn new(value: f32) -> Result<Self, NotAScale> {
+        sound(value).map(Self)
+    }
+
+    /// One for each expert, from what a checkpoint holds.
+    ///
+    /// # Errors
+    /// [`BadScales`] naming every expert whose scale is missing or none.
+    pub fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<Self>, BadScales> {
+        of_experts(what, values).map(|values| values.into_iter().map(Self).collect())
+    }
+
+    /// The factor.
+    pub fn get(self) -> f32 {
+        self.0
+    }
+
+    /// The same scale in the other convention.
+    pub fn to_multiplier(self) -> Multiplier {
+        Multiplier(1.0 / self.0)
+    }
+}
+
+fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<f32>, BadScales> {
+    let is_bad = |(_, value): &(usize, Option<f32>)| value.is_none_or(|value| sound(value).is_err());
+    let experts: Vec<_> = values.iter().copied().enumerate().filter(is_bad).collect();
+    if experts.is_empty() { Ok(values.iter().flatten().copied().collect()) } else { Err(BadScales { what, experts }) }
+}
+
+/// The largest of the experts' scales, which they then share; `None` if there are none.
+pub fn max_over_experts(scales: &[Multiplier]) -> Option<Multiplier> {
+    scales.iter().copied().reduce(|a, b| if b > a { b } else { a })
+}
+
+/// A scale that a quantiser is given instead of choosing it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Calibrated {
+    /// The second-level scale of a format that has one (NVFP4).
+    Global(Divisor),
+    /// The one scale of a tensor, chosen when the model was calibrated (static fp8 and int8).
+    Static(Multiplier),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_scale_is_refused() {
+        // The reciprocal of 1e-39 overflows, that of 3e38 is subnormal.
+        for value in [0.0, -1.0, 1e-39, 3e38, f32::NAN, f32::INFINITY] {
+            assert!(Multiplier::new(value).is_err() && Divisor::new(value).is_err(), "{value}");
+        }
+        assert_eq!(Multiplier::new(4.0).unwrap().to_divisor(), Divisor::new(0.25).unwrap());
+    }
+
+    #[test]
+    fn experts_without_a_scale_are_named() {
+        let error = Multiplier::of_experts("input scale", &[Some(1.0), Some(0.0), Some(1e-39), None]).unwrap_err();
+        let named: Vec<_> = error.experts.iter().map(|(expert, _)| *expert).collect();
+        assert_eq!(named, [1, 2, 3]);
+        assert!(error.to_string().contains("expert 3 (missing)"), "{error}");
+    }
+}
