@@ -1,7 +1,7 @@
 //! Backends: rows of a table as values ([`Contract`]) and as types ([`Backend`]).
 
 use crate::format::{Format, FormatSpec, Rounding};
-use crate::layout::{Layout, Order, Payload, ScaleLayout};
+use crate::layout::{Layout, Order, Payload, ScaleLayout, UNSCALED};
 use crate::oracle::ExpertsClass;
 use crate::words::vocabulary;
 
@@ -68,6 +68,13 @@ pub struct Fact {
     pub at: &'static str,
     /// How it was seen.
     pub how: Evidence,
+}
+
+impl Fact {
+    /// A fact of `from`, seen at `at`.
+    pub const fn new(from: &'static str, at: &'static str, how: Evidence) -> Self {
+        Self { from, at, how }
+    }
 }
 
 /// How a fact was seen.
@@ -258,6 +265,26 @@ pub struct InputContract {
 }
 
 impl InputContract {
+    /// Tokens without scales, which nobody quantises.
+    pub const fn unscaled(
+        formats: &'static [&'static FormatSpec],
+        grouping: Option<Grouping>,
+        multiple: usize,
+    ) -> Self {
+        Self {
+            formats,
+            rounding: None,
+            quantize: None,
+            layout: Known::Is(InputLayout { prepared: &UNSCALED, kernel: &UNSCALED }),
+            prepared_format: None,
+            grouping,
+            multiple,
+            source: None,
+            global: None,
+            alpha: None,
+        }
+    }
+
     /// The formats that the backend is handed where prepare quantises.
     pub fn handed(&self) -> &[&'static FormatSpec] {
         self.prepared_format.as_ref().map_or(self.formats, std::slice::from_ref)
@@ -382,6 +409,13 @@ pub struct Honoured {
     pub parameters: &'static [Parameter],
 }
 
+impl Honoured {
+    /// `function` with these parameters.
+    pub const fn new(function: Activation, parameters: &'static [Parameter]) -> Self {
+        Self { function, parameters }
+    }
+}
+
 /// What a transport does for a row: how a token gets from the rank that holds it into the layout
 /// that the backend is handed.
 #[derive(Debug, Clone, Copy)]
@@ -434,7 +468,7 @@ pub trait Reads<F: Format>: Backend {
 #[diagnostic::on_unimplemented(
     message = "backend `{Self}` cannot read `{Input}`: its contract asks for another format or scale layout",
     label = "not what `{Self}` reads",
-    note = "make its input with `quantize_input::<{Self}, _, _>(..)`, or convert with `relayout()`",
+    note = "make its input with `quantize_input` and the config of `{Self}`, or convert with `relayout()`",
     note = "the contract stands in `[backend.x.gemm1_input]` of backends.toml; `scalewright show` prints it"
 )]
 pub trait Accepts<Input>: Backend {}

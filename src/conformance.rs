@@ -46,6 +46,20 @@ pub fn layouts(contract: &'static Contract) {
     }
 }
 
+/// The tests of a row: each suite of this module on its contract.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($contract:expr) => {
+        $crate::conformance_tests!($contract, layouts transports layer mutants);
+    };
+    ($contract:expr, $($suite:ident)*) => {
+        $(#[test]
+        fn $suite() {
+            $crate::conformance::$suite(&$contract);
+        })*
+    };
+}
+
 fn is_a_bijection(layout: &Layout, logical: Extent) {
     // A layout that refuses the size says so; it is asked for the next size that it takes.
     let physical = layout.physical(logical).or_else(|_| {

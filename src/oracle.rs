@@ -180,6 +180,20 @@ pub struct Requires {
     pub hidden_multiple: Option<usize>,
 }
 
+impl Requires {
+    /// Restricts nothing.
+    pub const NOTHING: Self = Self {
+        devices: None,
+        libraries: &[],
+        routing: None,
+        all2all: None,
+        all2all_refused: &[],
+        data_parallel_max: None,
+        gemm_type: None,
+        hidden_multiple: None,
+    };
+}
+
 /// Why a class, or a row that has none, was not chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {

@@ -104,7 +104,11 @@ impl Divisor {
 fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<f32>, BadScales> {
     let is_bad = |(_, value): &(usize, Option<f32>)| value.is_none_or(|value| sound(value).is_err());
     let experts: Vec<_> = values.iter().copied().enumerate().filter(is_bad).collect();
-    if experts.is_empty() { Ok(values.iter().flatten().copied().collect()) } else { Err(BadScales { what, experts }) }
+    if experts.is_empty() {
+        Ok(values.iter().flatten().copied().collect())
+    } else {
+        Err(BadScales { what, experts })
+    }
 }
 
 /// The largest of the experts' scales, which they then share; `None` if there are none.
@@ -136,7 +140,8 @@ mod tests {
 
     #[test]
     fn experts_without_a_scale_are_named() {
-        let error = Multiplier::of_experts("input scale", &[Some(1.0), Some(0.0), Some(1e-39), None]).unwrap_err();
+        let error =
+            Multiplier::of_experts("input scale", &[Some(1.0), Some(0.0), Some(1e-39), None]).unwrap_err();
         let named: Vec<_> = error.experts.iter().map(|(expert, _)| *expert).collect();
         assert_eq!(named, [1, 2, 3]);
         assert!(error.to_string().contains("expert 3 (missing)"), "{error}");

@@ -202,7 +202,16 @@ impl<F: Format, L: ScaleLayout> Quantized<F, L> {
             });
         }
         let (layout, zero_points) = (L::LAYOUT, Vec::new());
-        Ok(Self::from_engine(RawQuantized { format, layout, rows, cols, payload, scales, zero_points, global }))
+        Ok(Self::from_engine(RawQuantized {
+            format,
+            layout,
+            rows,
+            cols,
+            payload,
+            scales,
+            zero_points,
+            global,
+        }))
     }
 
     /// What an engine has just made in format `F` and layout `L`.
@@ -275,7 +284,8 @@ impl Real for half::bf16 {
     const TYPE: crate::format::ElementType = crate::format::ElementType::Bf16;
 
     fn to_f32(self) -> f32 {
-        self.to_f32()
+        // Not half's, which looks for signalling NaNs: the bits are those of the f32.
+        f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 
     fn from_f32(value: f32) -> Self {

@@ -32,36 +32,17 @@ for CutlassFp8PerTensor {}
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `gelu`
     Gelu,
-    /// `gelu_tanh`
     GeluTanh,
-    /// `silu`
     Silu,
-    /// `swigluoai`
-    Swigluoai {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swigluoai_uninterleave`
-    SwigluoaiUninterleave {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swiglustep`
-    Swiglustep {
-        /// `limit`
-        limit: f32,
-    },
+    Swigluoai { alpha: f32, beta: f32, limit: f32 },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
+    Swiglustep { limit: f32 },
 }
 
 impl CutlassFp8PerTensor {
@@ -118,16 +99,8 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "oracle/fp8.py:148-268",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "vllm 0.33",
-            at: "experts/cutlass_moe.py",
-            how: Evidence::Read,
-        },
+        Fact::new("vllm 0.33", "oracle/fp8.py:148-268", Evidence::Read),
+        Fact::new("vllm 0.33", "experts/cutlass_moe.py", Evidence::Read),
     ],
     weight: WeightContract {
         format: &formats::FP8_TENSOR,
@@ -190,47 +163,30 @@ pub static CONTRACT: Contract = Contract {
         alpha: None,
     }),
     activations: &[
-        Honoured {
-            function: Function::Gelu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::GeluTanh,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Silu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Swigluoai,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::SwigluoaiUninterleave,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::Swiglustep,
-            parameters: &[Parameter::Limit],
-        },
+        Honoured::new(Function::Gelu, &[]),
+        Honoured::new(Function::GeluTanh, &[]),
+        Honoured::new(Function::Silu, &[]),
+        Honoured::new(
+            Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
     experts: &[
         ExpertsClass {
             name: "TritonOrCutlassExperts",
             requires: Requires {
                 devices: Some(&[Device::Sm90, Device::Sm100, Device::Sm103]),
-                libraries: &[],
-                routing: None,
-                all2all: None,
                 all2all_refused: &[
                     All2all::FlashinferNvlinkOneSided,
                     All2all::FlashinferNvlinkTwoSided,
                     All2all::DeepepHighThroughput,
                 ],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -247,23 +203,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

@@ -31,23 +31,14 @@ for DeepgemmFp8BlockSm100 {}
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `silu`
     Silu,
-    /// `swigluoai_uninterleave`
-    SwigluoaiUninterleave {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swiglustep`
-    Swiglustep {
-        /// `limit`
-        limit: f32,
-    },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
+    Swiglustep { limit: f32 },
 }
 
 impl DeepgemmFp8BlockSm100 {
@@ -89,21 +80,17 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "quantization/utils/fp8_utils.py:requant_weight_ue8m0_inplace",
-            how: Evidence::Executed,
-        },
-        Fact {
-            from: "vllm 0.33",
-            at: "utils/deep_gemm.py:57-91",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "deep_gemm in vllm 0.33",
-            at: "impls/smxx_layout.cuh:76-189",
-            how: Evidence::Read,
-        },
+        Fact::new(
+            "vllm 0.33",
+            "quantization/utils/fp8_utils.py:requant_weight_ue8m0_inplace",
+            Evidence::Executed,
+        ),
+        Fact::new("vllm 0.33", "utils/deep_gemm.py:57-91", Evidence::Read),
+        Fact::new(
+            "deep_gemm in vllm 0.33",
+            "impls/smxx_layout.cuh:76-189",
+            Evidence::Read,
+        ),
     ],
     weight: WeightContract {
         format: &formats::FP8_128X128_UE8M0,
@@ -163,18 +150,12 @@ pub static CONTRACT: Contract = Contract {
         alpha: None,
     }),
     activations: &[
-        Honoured {
-            function: Function::Silu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::SwigluoaiUninterleave,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::Swiglustep,
-            parameters: &[Parameter::Limit],
-        },
+        Honoured::new(Function::Silu, &[]),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
     experts: &[
         ExpertsClass {
@@ -184,15 +165,11 @@ pub static CONTRACT: Contract = Contract {
                     &[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121],
                 ),
                 libraries: &["deep_gemm"],
-                routing: None,
-                all2all: None,
                 all2all_refused: &[
                     All2all::FlashinferNvlinkOneSided,
                     All2all::FlashinferNvlinkTwoSided,
                 ],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -209,23 +186,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

@@ -31,8 +31,11 @@ for DeepgemmFp8BlockSm90 {}
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `silu`
     Silu,
 }
 
@@ -63,16 +66,12 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "experts/deep_gemm_moe.py",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "deep_gemm in vllm 0.33",
-            at: "impls/smxx_layout.cuh:29-70",
-            how: Evidence::Read,
-        },
+        Fact::new("vllm 0.33", "experts/deep_gemm_moe.py", Evidence::Read),
+        Fact::new(
+            "deep_gemm in vllm 0.33",
+            "impls/smxx_layout.cuh:29-70",
+            Evidence::Read,
+        ),
     ],
     weight: WeightContract {
         format: &formats::FP8_128X128,
@@ -127,27 +126,18 @@ pub static CONTRACT: Contract = Contract {
         global: None,
         alpha: None,
     }),
-    activations: &[
-        Honoured {
-            function: Function::Silu,
-            parameters: &[],
-        },
-    ],
+    activations: &[Honoured::new(Function::Silu, &[])],
     experts: &[
         ExpertsClass {
             name: "TritonOrDeepGemmExperts",
             requires: Requires {
                 devices: Some(&[Device::Sm90]),
                 libraries: &["deep_gemm"],
-                routing: None,
-                all2all: None,
                 all2all_refused: &[
                     All2all::FlashinferNvlinkOneSided,
                     All2all::FlashinferNvlinkTwoSided,
                 ],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -164,23 +154,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

@@ -33,36 +33,16 @@ for FlashinferCutedslNvfp4 {}
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `relu2_no_mul`
     Relu2NoMul,
-    /// `silu`
     Silu,
-    /// `situ`
-    Situ {
-        /// `beta`
-        beta: f32,
-        /// `linear_beta`
-        linear_beta: f32,
-    },
-    /// `swigluoai`
-    Swigluoai {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swigluoai_uninterleave`
-    SwigluoaiUninterleave {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
+    Situ { beta: f32, linear_beta: f32 },
+    Swigluoai { alpha: f32, beta: f32, limit: f32 },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
 }
 
 impl FlashinferCutedslNvfp4 {
@@ -119,21 +99,17 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "oracle/nvfp4.py:597-603",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "vllm 0.33",
-            at: "quantization/utils/flashinfer_fp4_moe.py:412-420",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "flashinfer 0.7.2",
-            at: "fused_moe/prepare.py:2495-2585",
-            how: Evidence::Executed,
-        },
+        Fact::new("vllm 0.33", "oracle/nvfp4.py:597-603", Evidence::Read),
+        Fact::new(
+            "vllm 0.33",
+            "quantization/utils/flashinfer_fp4_moe.py:412-420",
+            Evidence::Read,
+        ),
+        Fact::new(
+            "flashinfer 0.7.2",
+            "fused_moe/prepare.py:2495-2585",
+            Evidence::Executed,
+        ),
     ],
     weight: WeightContract {
         format: &formats::NVFP4,
@@ -199,26 +175,17 @@ pub static CONTRACT: Contract = Contract {
         alpha: Some(EpilogueFactor::WeightTimesInput),
     }),
     activations: &[
-        Honoured {
-            function: Function::Relu2NoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Silu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Situ,
-            parameters: &[Parameter::Beta, Parameter::LinearBeta],
-        },
-        Honoured {
-            function: Function::Swigluoai,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::SwigluoaiUninterleave,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
+        Honoured::new(Function::Relu2NoMul, &[]),
+        Honoured::new(Function::Silu, &[]),
+        Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
+        Honoured::new(
+            Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
     ],
     experts: &[
         ExpertsClass {
@@ -226,12 +193,7 @@ pub static CONTRACT: Contract = Contract {
             requires: Requires {
                 devices: Some(&[Device::Sm100, Device::Sm103]),
                 libraries: &["flashinfer"],
-                routing: None,
-                all2all: None,
-                all2all_refused: &[],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -248,23 +210,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

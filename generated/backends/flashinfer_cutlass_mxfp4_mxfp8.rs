@@ -32,18 +32,13 @@ for FlashinferCutlassMxfp4Mxfp8 {}
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `silu`
     Silu,
-    /// `swigluoai`
-    Swigluoai {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
+    Swigluoai { alpha: f32, beta: f32, limit: f32 },
 }
 
 impl FlashinferCutlassMxfp4Mxfp8 {
@@ -80,16 +75,12 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "oracle/mxfp4.py:2152",
-            how: Evidence::Executed,
-        },
-        Fact {
-            from: "flashinfer 0.7.2",
-            at: "cutlass_fused_moe_kernels.cuh:1051-1118",
-            how: Evidence::Executed,
-        },
+        Fact::new("vllm 0.33", "oracle/mxfp4.py:2152", Evidence::Executed),
+        Fact::new(
+            "flashinfer 0.7.2",
+            "cutlass_fused_moe_kernels.cuh:1051-1118",
+            Evidence::Executed,
+        ),
     ],
     weight: WeightContract {
         format: &formats::MXFP4,
@@ -151,14 +142,11 @@ pub static CONTRACT: Contract = Contract {
         alpha: None,
     }),
     activations: &[
-        Honoured {
-            function: Function::Silu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Swigluoai,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
+        Honoured::new(Function::Silu, &[]),
+        Honoured::new(
+            Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
     ],
     experts: &[
         ExpertsClass {
@@ -168,12 +156,7 @@ pub static CONTRACT: Contract = Contract {
                     &[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121],
                 ),
                 libraries: &["flashinfer"],
-                routing: None,
-                all2all: None,
-                all2all_refused: &[],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -191,23 +174,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

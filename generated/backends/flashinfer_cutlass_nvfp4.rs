@@ -33,31 +33,16 @@ for FlashinferCutlassNvfp4 {}
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `gelu_tanh`
     GeluTanh,
-    /// `relu2_no_mul`
     Relu2NoMul,
-    /// `silu`
     Silu,
-    /// `swigluoai`
-    Swigluoai {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swigluoai_uninterleave`
-    SwigluoaiUninterleave {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
+    Swigluoai { alpha: f32, beta: f32, limit: f32 },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
 }
 
 impl FlashinferCutlassNvfp4 {
@@ -109,21 +94,17 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "oracle/nvfp4.py:597-603",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "vllm 0.33",
-            at: "quantization/utils/flashinfer_fp4_moe.py:377-382",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "flashinfer 0.7.2",
-            at: "cutlass_fused_moe_kernels.cuh:1022-1118",
-            how: Evidence::Executed,
-        },
+        Fact::new("vllm 0.33", "oracle/nvfp4.py:597-603", Evidence::Read),
+        Fact::new(
+            "vllm 0.33",
+            "quantization/utils/flashinfer_fp4_moe.py:377-382",
+            Evidence::Read,
+        ),
+        Fact::new(
+            "flashinfer 0.7.2",
+            "cutlass_fused_moe_kernels.cuh:1022-1118",
+            Evidence::Executed,
+        ),
     ],
     weight: WeightContract {
         format: &formats::NVFP4,
@@ -194,26 +175,17 @@ pub static CONTRACT: Contract = Contract {
         alpha: Some(EpilogueFactor::WeightTimesInput),
     }),
     activations: &[
-        Honoured {
-            function: Function::GeluTanh,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Relu2NoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Silu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Swigluoai,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::SwigluoaiUninterleave,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
+        Honoured::new(Function::GeluTanh, &[]),
+        Honoured::new(Function::Relu2NoMul, &[]),
+        Honoured::new(Function::Silu, &[]),
+        Honoured::new(
+            Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
     ],
     experts: &[
         ExpertsClass {
@@ -223,12 +195,8 @@ pub static CONTRACT: Contract = Contract {
                     &[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121],
                 ),
                 libraries: &["flashinfer"],
-                routing: None,
-                all2all: None,
-                all2all_refused: &[],
-                data_parallel_max: None,
-                gemm_type: None,
                 hidden_multiple: Some(64),
+                ..Requires::NOTHING
             },
         },
     ],
@@ -246,23 +214,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

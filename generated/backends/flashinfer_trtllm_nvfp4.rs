@@ -33,31 +33,17 @@ for FlashinferTrtllmNvfp4 {}
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `gelu`
     Gelu,
-    /// `gelu_tanh`
     GeluTanh,
-    /// `relu2_no_mul`
     Relu2NoMul,
-    /// `silu`
     Silu,
-    /// `situ`
-    Situ {
-        /// `beta`
-        beta: f32,
-        /// `linear_beta`
-        linear_beta: f32,
-    },
-    /// `swigluoai_uninterleave`
-    SwigluoaiUninterleave {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
+    Situ { beta: f32, linear_beta: f32 },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
 }
 
 impl FlashinferTrtllmNvfp4 {
@@ -109,21 +95,13 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "oracle/nvfp4.py:597-603",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "vllm 0.33",
-            at: "quantization/utils/flashinfer_fp4_moe.py:149-171",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "flashinfer 0.7.2",
-            at: "fused_moe/core.py:475-573",
-            how: Evidence::Executed,
-        },
+        Fact::new("vllm 0.33", "oracle/nvfp4.py:597-603", Evidence::Read),
+        Fact::new(
+            "vllm 0.33",
+            "quantization/utils/flashinfer_fp4_moe.py:149-171",
+            Evidence::Read,
+        ),
+        Fact::new("flashinfer 0.7.2", "fused_moe/core.py:475-573", Evidence::Executed),
     ],
     weight: WeightContract {
         format: &formats::NVFP4,
@@ -190,30 +168,15 @@ pub static CONTRACT: Contract = Contract {
         alpha: Some(EpilogueFactor::WeightTimesInput),
     }),
     activations: &[
-        Honoured {
-            function: Function::Gelu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::GeluTanh,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Relu2NoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Silu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Situ,
-            parameters: &[Parameter::Beta, Parameter::LinearBeta],
-        },
-        Honoured {
-            function: Function::SwigluoaiUninterleave,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
+        Honoured::new(Function::Gelu, &[]),
+        Honoured::new(Function::GeluTanh, &[]),
+        Honoured::new(Function::Relu2NoMul, &[]),
+        Honoured::new(Function::Silu, &[]),
+        Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
     ],
     experts: &[
         ExpertsClass {
@@ -221,12 +184,8 @@ pub static CONTRACT: Contract = Contract {
             requires: Requires {
                 devices: Some(&[Device::Sm100, Device::Sm103]),
                 libraries: &["flashinfer"],
-                routing: None,
                 all2all: Some(&[]),
-                all2all_refused: &[],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
         ExpertsClass {
@@ -234,12 +193,7 @@ pub static CONTRACT: Contract = Contract {
             requires: Requires {
                 devices: Some(&[Device::Sm100, Device::Sm103]),
                 libraries: &["flashinfer"],
-                routing: None,
-                all2all: None,
-                all2all_refused: &[],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -256,23 +210,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

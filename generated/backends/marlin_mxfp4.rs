@@ -4,8 +4,8 @@
 
 use ::scalewright::backend::{
     Accepts, Activation as Function, Backend, Bias, BiasOrder, BiasType, Contract,
-    Delivery, Encoding, Evidence, Fact, Grouping, Honoured, InputContract, InputLayout,
-    Kernel, Known, Parameter, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
+    Delivery, Encoding, Evidence, Fact, Grouping, Honoured, InputContract, Kernel, Known,
+    Parameter, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
 use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
@@ -40,54 +40,22 @@ impl Accepts<
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `gelu`
     Gelu,
-    /// `gelu_no_mul`
     GeluNoMul,
-    /// `gelu_tanh`
     GeluTanh,
-    /// `gelu_tanh_no_mul`
     GeluTanhNoMul,
-    /// `relu2_no_mul`
     Relu2NoMul,
-    /// `silu`
-    Silu {
-        /// `limit`
-        limit: f32,
-    },
-    /// `silu_no_mul`
+    Silu { limit: f32 },
     SiluNoMul,
-    /// `situ`
-    Situ {
-        /// `beta`
-        beta: f32,
-        /// `linear_beta`
-        linear_beta: f32,
-    },
-    /// `swigluoai`
-    Swigluoai {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swigluoai_uninterleave`
-    SwigluoaiUninterleave {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swiglustep`
-    Swiglustep {
-        /// `limit`
-        limit: f32,
-    },
+    Situ { beta: f32, linear_beta: f32 },
+    Swigluoai { alpha: f32, beta: f32, limit: f32 },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
+    Swiglustep { limit: f32 },
 }
 
 impl MarlinMxfp4 {
@@ -144,21 +112,17 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "oracle/mxfp4.py:865-870",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "vllm 0.33",
-            at: "quantization/utils/marlin_utils_fp4.py:83-133",
-            how: Evidence::Executed,
-        },
-        Fact {
-            from: "vllm 0.33",
-            at: "quantization/utils/marlin_utils.py:514-534",
-            how: Evidence::Executed,
-        },
+        Fact::new("vllm 0.33", "oracle/mxfp4.py:865-870", Evidence::Read),
+        Fact::new(
+            "vllm 0.33",
+            "quantization/utils/marlin_utils_fp4.py:83-133",
+            Evidence::Executed,
+        ),
+        Fact::new(
+            "vllm 0.33",
+            "quantization/utils/marlin_utils.py:514-534",
+            Evidence::Executed,
+        ),
     ],
     weight: WeightContract {
         format: &formats::MXFP4,
@@ -196,81 +160,32 @@ pub static CONTRACT: Contract = Contract {
             order: BiasOrder::Marlin,
         }),
     },
-    gemm1_input: InputContract {
-        formats: &[&formats::BF16, &formats::F16],
-        rounding: None,
-        quantize: None,
-        layout: Known::Is(InputLayout {
-            prepared: &::scalewright::layout::UNSCALED,
-            kernel: &::scalewright::layout::UNSCALED,
-        }),
-        prepared_format: None,
-        grouping: Some(Grouping::Tokens),
-        multiple: 1,
-        source: None,
-        global: None,
-        alpha: None,
-    },
-    gemm2_input: Some(InputContract {
-        formats: &[&formats::BF16, &formats::F16],
-        rounding: None,
-        quantize: None,
-        layout: Known::Is(InputLayout {
-            prepared: &::scalewright::layout::UNSCALED,
-            kernel: &::scalewright::layout::UNSCALED,
-        }),
-        prepared_format: None,
-        grouping: None,
-        multiple: 1,
-        source: None,
-        global: None,
-        alpha: None,
-    }),
+    gemm1_input: InputContract::unscaled(
+        &[&formats::BF16, &formats::F16],
+        Some(Grouping::Tokens),
+        256,
+    ),
+    gemm2_input: Some(
+        InputContract::unscaled(&[&formats::BF16, &formats::F16], None, 1),
+    ),
     activations: &[
-        Honoured {
-            function: Function::Gelu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::GeluNoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::GeluTanh,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::GeluTanhNoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Relu2NoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Silu,
-            parameters: &[Parameter::Limit],
-        },
-        Honoured {
-            function: Function::SiluNoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Situ,
-            parameters: &[Parameter::Beta, Parameter::LinearBeta],
-        },
-        Honoured {
-            function: Function::Swigluoai,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::SwigluoaiUninterleave,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::Swiglustep,
-            parameters: &[Parameter::Limit],
-        },
+        Honoured::new(Function::Gelu, &[]),
+        Honoured::new(Function::GeluNoMul, &[]),
+        Honoured::new(Function::GeluTanh, &[]),
+        Honoured::new(Function::GeluTanhNoMul, &[]),
+        Honoured::new(Function::Relu2NoMul, &[]),
+        Honoured::new(Function::Silu, &[Parameter::Limit]),
+        Honoured::new(Function::SiluNoMul, &[]),
+        Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
+        Honoured::new(
+            Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
     experts: &[
         ExpertsClass {
@@ -290,13 +205,8 @@ pub static CONTRACT: Contract = Contract {
                         Device::Sm121,
                     ],
                 ),
-                libraries: &[],
-                routing: None,
-                all2all: None,
                 all2all_refused: &[All2all::FlashinferNvlinkTwoSided],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -313,23 +223,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

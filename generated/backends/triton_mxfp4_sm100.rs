@@ -4,8 +4,8 @@
 
 use ::scalewright::backend::{
     Accepts, Activation as Function, Backend, Bias, BiasOrder, BiasType, Contract,
-    Delivery, Encoding, Evidence, Fact, Grouping, Honoured, InputContract, InputLayout,
-    Kernel, Known, Parameter, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
+    Delivery, Encoding, Evidence, Fact, Grouping, Honoured, InputContract, Kernel, Known,
+    Parameter, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
 use ::scalewright::oracle::{Device, ExpertsClass, Requires, RoutingMethod};
@@ -40,16 +40,12 @@ impl Accepts<
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `swigluoai`
-    Swigluoai {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
+    Swigluoai { alpha: f32, beta: f32, limit: f32 },
 }
 
 impl TritonMxfp4Sm100 {
@@ -81,16 +77,12 @@ pub static CONTRACT: Contract = Contract {
     }),
     kernel: Kernel::Generated,
     facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "oracle/mxfp4.py:837-917",
-            how: Evidence::Read,
-        },
-        Fact {
-            from: "triton_kernels in vllm 0.33",
-            at: "tensor_details/layout_details/blackwell_scale.py:12-32",
-            how: Evidence::Executed,
-        },
+        Fact::new("vllm 0.33", "oracle/mxfp4.py:837-917", Evidence::Read),
+        Fact::new(
+            "triton_kernels in vllm 0.33",
+            "tensor_details/layout_details/blackwell_scale.py:12-32",
+            Evidence::Executed,
+        ),
     ],
     weight: WeightContract {
         format: &formats::MXFP4,
@@ -116,41 +108,19 @@ pub static CONTRACT: Contract = Contract {
             order: BiasOrder::AsRows,
         }),
     },
-    gemm1_input: InputContract {
-        formats: &[&formats::BF16, &formats::F16],
-        rounding: None,
-        quantize: None,
-        layout: Known::Is(InputLayout {
-            prepared: &::scalewright::layout::UNSCALED,
-            kernel: &::scalewright::layout::UNSCALED,
-        }),
-        prepared_format: None,
-        grouping: Some(Grouping::Tokens),
-        multiple: 1,
-        source: None,
-        global: None,
-        alpha: None,
-    },
-    gemm2_input: Some(InputContract {
-        formats: &[&formats::BF16, &formats::F16],
-        rounding: None,
-        quantize: None,
-        layout: Known::Is(InputLayout {
-            prepared: &::scalewright::layout::UNSCALED,
-            kernel: &::scalewright::layout::UNSCALED,
-        }),
-        prepared_format: None,
-        grouping: None,
-        multiple: 1,
-        source: None,
-        global: None,
-        alpha: None,
-    }),
+    gemm1_input: InputContract::unscaled(
+        &[&formats::BF16, &formats::F16],
+        Some(Grouping::Tokens),
+        1,
+    ),
+    gemm2_input: Some(
+        InputContract::unscaled(&[&formats::BF16, &formats::F16], None, 1),
+    ),
     activations: &[
-        Honoured {
-            function: Function::Swigluoai,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
+        Honoured::new(
+            Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
     ],
     experts: &[
         ExpertsClass {
@@ -170,10 +140,8 @@ pub static CONTRACT: Contract = Contract {
                     &[RoutingMethod::Renormalize, RoutingMethod::RenormalizeNaive],
                 ),
                 all2all: Some(&[]),
-                all2all_refused: &[],
                 data_parallel_max: Some(1),
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
         ExpertsClass {
@@ -189,12 +157,7 @@ pub static CONTRACT: Contract = Contract {
                     ],
                 ),
                 libraries: &["triton_kernels"],
-                routing: None,
-                all2all: None,
-                all2all_refused: &[],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -211,23 +174,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

@@ -49,32 +49,15 @@ impl Accepts<
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `relu2_no_mul`
     Relu2NoMul,
-    /// `silu`
-    Silu {
-        /// `limit`
-        limit: f32,
-    },
-    /// `swigluoai`
-    Swigluoai {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swigluoai_uninterleave`
-    SwigluoaiUninterleave {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
+    Silu { limit: f32 },
+    Swigluoai { alpha: f32, beta: f32, limit: f32 },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
 }
 
 impl TritonMxfp8 {
@@ -114,13 +97,7 @@ pub static CONTRACT: Contract = Contract {
         flags: &["triton"],
     }),
     kernel: Kernel::Generated,
-    facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "experts/mxfp8_native_moe.py:327",
-            how: Evidence::Read,
-        },
-    ],
+    facts: &[Fact::new("vllm 0.33", "experts/mxfp8_native_moe.py:327", Evidence::Read)],
     weight: WeightContract {
         format: &formats::MXFP8,
         requantize_from: None,
@@ -181,38 +158,27 @@ pub static CONTRACT: Contract = Contract {
         alpha: None,
     }),
     activations: &[
-        Honoured {
-            function: Function::Relu2NoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Silu,
-            parameters: &[Parameter::Limit],
-        },
-        Honoured {
-            function: Function::Swigluoai,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::SwigluoaiUninterleave,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
+        Honoured::new(Function::Relu2NoMul, &[]),
+        Honoured::new(Function::Silu, &[Parameter::Limit]),
+        Honoured::new(
+            Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
     ],
     experts: &[
         ExpertsClass {
             name: "Mxfp8NativeTritonExperts",
             requires: Requires {
                 devices: Some(&[Device::Gfx950, Device::Gfx1250]),
-                libraries: &[],
-                routing: None,
-                all2all: None,
                 all2all_refused: &[
                     All2all::FlashinferNvlinkOneSided,
                     All2all::FlashinferNvlinkTwoSided,
                 ],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -229,23 +195,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

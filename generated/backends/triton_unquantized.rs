@@ -4,8 +4,8 @@
 
 use ::scalewright::backend::{
     Accepts, Activation as Function, Backend, Bias, BiasOrder, BiasType, Contract,
-    Delivery, Evidence, Fact, Grouping, Honoured, InputContract, InputLayout, Kernel,
-    Known, Parameter, Reads, VllmNames, WeightContract, WeightPad,
+    Delivery, Evidence, Fact, Grouping, Honoured, InputContract, Kernel, Known,
+    Parameter, Reads, VllmNames, WeightContract, WeightPad,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
 use ::scalewright::oracle::{All2all, ExpertsClass, Requires};
@@ -32,54 +32,22 @@ impl Accepts<
 
 /// The activation functions that the row honours, with the parameters that it honours.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    missing_docs,
+    reason = "the words of the table, which `backend::Activation` explains"
+)]
 pub enum Activation {
-    /// `gelu`
     Gelu,
-    /// `gelu_no_mul`
     GeluNoMul,
-    /// `gelu_tanh`
     GeluTanh,
-    /// `gelu_tanh_no_mul`
     GeluTanhNoMul,
-    /// `relu2_no_mul`
     Relu2NoMul,
-    /// `silu`
-    Silu {
-        /// `limit`
-        limit: f32,
-    },
-    /// `silu_no_mul`
+    Silu { limit: f32 },
     SiluNoMul,
-    /// `situ`
-    Situ {
-        /// `beta`
-        beta: f32,
-        /// `linear_beta`
-        linear_beta: f32,
-    },
-    /// `swigluoai`
-    Swigluoai {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swigluoai_uninterleave`
-    SwigluoaiUninterleave {
-        /// `alpha`
-        alpha: f32,
-        /// `beta`
-        beta: f32,
-        /// `limit`
-        limit: f32,
-    },
-    /// `swiglustep`
-    Swiglustep {
-        /// `limit`
-        limit: f32,
-    },
+    Situ { beta: f32, linear_beta: f32 },
+    Swigluoai { alpha: f32, beta: f32, limit: f32 },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
+    Swiglustep { limit: f32 },
 }
 
 impl TritonUnquantized {
@@ -135,13 +103,7 @@ pub static CONTRACT: Contract = Contract {
         flags: &["triton"],
     }),
     kernel: Kernel::Generated,
-    facts: &[
-        Fact {
-            from: "vllm 0.33",
-            at: "oracle/unquantized.py:417-501",
-            how: Evidence::Read,
-        },
-    ],
+    facts: &[Fact::new("vllm 0.33", "oracle/unquantized.py:417-501", Evidence::Read)],
     weight: WeightContract {
         format: &formats::BF16,
         requantize_from: None,
@@ -172,97 +134,36 @@ pub static CONTRACT: Contract = Contract {
             order: BiasOrder::AsRows,
         }),
     },
-    gemm1_input: InputContract {
-        formats: &[&formats::BF16],
-        rounding: None,
-        quantize: None,
-        layout: Known::Is(InputLayout {
-            prepared: &::scalewright::layout::UNSCALED,
-            kernel: &::scalewright::layout::UNSCALED,
-        }),
-        prepared_format: None,
-        grouping: Some(Grouping::Tokens),
-        multiple: 1,
-        source: None,
-        global: None,
-        alpha: None,
-    },
-    gemm2_input: Some(InputContract {
-        formats: &[&formats::BF16],
-        rounding: None,
-        quantize: None,
-        layout: Known::Is(InputLayout {
-            prepared: &::scalewright::layout::UNSCALED,
-            kernel: &::scalewright::layout::UNSCALED,
-        }),
-        prepared_format: None,
-        grouping: None,
-        multiple: 1,
-        source: None,
-        global: None,
-        alpha: None,
-    }),
+    gemm1_input: InputContract::unscaled(&[&formats::BF16], Some(Grouping::Tokens), 1),
+    gemm2_input: Some(InputContract::unscaled(&[&formats::BF16], None, 1)),
     activations: &[
-        Honoured {
-            function: Function::Gelu,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::GeluNoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::GeluTanh,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::GeluTanhNoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Relu2NoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Silu,
-            parameters: &[Parameter::Limit],
-        },
-        Honoured {
-            function: Function::SiluNoMul,
-            parameters: &[],
-        },
-        Honoured {
-            function: Function::Situ,
-            parameters: &[Parameter::Beta, Parameter::LinearBeta],
-        },
-        Honoured {
-            function: Function::Swigluoai,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::SwigluoaiUninterleave,
-            parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
-        },
-        Honoured {
-            function: Function::Swiglustep,
-            parameters: &[Parameter::Limit],
-        },
+        Honoured::new(Function::Gelu, &[]),
+        Honoured::new(Function::GeluNoMul, &[]),
+        Honoured::new(Function::GeluTanh, &[]),
+        Honoured::new(Function::GeluTanhNoMul, &[]),
+        Honoured::new(Function::Relu2NoMul, &[]),
+        Honoured::new(Function::Silu, &[Parameter::Limit]),
+        Honoured::new(Function::SiluNoMul, &[]),
+        Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
+        Honoured::new(
+            Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
     experts: &[
         ExpertsClass {
             name: "TritonExperts",
             requires: Requires {
-                devices: None,
-                libraries: &[],
-                routing: None,
-                all2all: None,
                 all2all_refused: &[
                     All2all::FlashinferNvlinkOneSided,
                     All2all::FlashinferNvlinkTwoSided,
                 ],
-                data_parallel_max: None,
-                gemm_type: None,
-                hidden_multiple: None,
+                ..Requires::NOTHING
             },
         },
     ],
@@ -279,23 +180,5 @@ pub static CONTRACT: Contract = Contract {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layouts() {
-        ::scalewright::conformance::layouts(&super::CONTRACT);
-    }
-
-    #[test]
-    fn transports() {
-        ::scalewright::conformance::transports(&super::CONTRACT);
-    }
-
-    #[test]
-    fn layer() {
-        ::scalewright::conformance::layer(&super::CONTRACT);
-    }
-
-    #[test]
-    fn mutants() {
-        ::scalewright::conformance::mutants(&super::CONTRACT);
-    }
+    ::scalewright::conformance_tests!(super::CONTRACT);
 }

@@ -230,7 +230,8 @@ impl Report<'_> {
                     "tokens": self.layer.routing.tokens(),
                     "error_quantised": error_quantised,
                     "error_layer": error_layer,
-                    "error_wrong_layout": error_wrong_layout,
+                    // JSON has no infinity.
+                    "error_wrong_layout": error_wrong_layout.map(|error| error.min(f64::MAX)),
                     "error_reference_stored": stored,
                     "error_shared_expert": self.layer.shared.as_ref().map(|shared| shared.error),
                     "milliseconds": milliseconds,

@@ -14,8 +14,8 @@ use crate::tensor::Tokens;
 use crate::weights::canonical::Canonical;
 use crate::weights::synthetic::{self, Shape};
 
-use super::measure::{adapt, calibrate};
 use super::Case;
+use super::measure::{adapt, calibrate};
 
 /// Rows and columns of scales: K of 96, 160 and 2880 at blocks of 32.
 pub(super) const SCALE_SHAPES: [Extent; 5] = [
@@ -30,8 +30,7 @@ pub(super) const SCALE_SHAPES: [Extent; 5] = [
 pub(super) const TOKEN_SHAPES: [(usize, usize); 4] = [(1, 96), (5, 160), (127, 256), (129, 2880)];
 
 /// The format that weights are made in; for rows that take another they are requantised.
-static MXFP4: FormatSpec =
-    FormatSpec::blocks("mxfp4", ElementType::E2m1, ScaleType::E8m0, 1, 32);
+static MXFP4: FormatSpec = FormatSpec::blocks("mxfp4", ElementType::E2m1, ScaleType::E8m0, 1, 32);
 
 static BF16: FormatSpec = FormatSpec::unscaled("bf16", ElementType::Bf16);
 
@@ -134,7 +133,8 @@ impl Fixture {
             // Rounded up, one layer is as good as another.
             let several = divisor(contract).rows == 1 && known.contains(&honoured.function);
             let taken = shapes.into_iter().take(if several { shapes.len() } else { 1 });
-            fixtures.extend(taken.map(|(tokens, shape)| Self::new(contract, honoured.function, tokens, shape)));
+            fixtures
+                .extend(taken.map(|(tokens, shape)| Self::new(contract, honoured.function, tokens, shape)));
         }
         fixtures
     }

@@ -240,9 +240,8 @@ pub(super) fn reference_output(
         let format = gemm2.formats.iter().find(|format| **format == input.format);
         (*format.unwrap_or(&gemm2.formats[0]), recipe(gemm2.rounding, case.config.gemm2))
     });
-    let run = |weights| {
-        reference::layer(weights, case.config.activation, chosen(case.routing), &logical, gemm2)
-    };
+    let run =
+        |weights| reference::layer(weights, case.config.activation, chosen(case.routing), &logical, gemm2);
     let own_format = contract.weight.format;
     if case.weights.format == own_format {
         Ok(run(case.weights)?)

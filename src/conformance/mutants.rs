@@ -15,12 +15,12 @@ use crate::moe::routing::Routing;
 use crate::scale::Multiplier;
 use crate::tensor::{RawQuantized, scale_extent};
 use crate::weights::canonical::{Biases, Canonical, Stack};
-use crate::weights::prepared::{RawPrepared, prepare};
+use crate::weights::prepared::{RawPrepared, plan, prepare};
 use crate::weights::synthetic::Shape;
 
-use super::{Case, ok};
 use super::fixtures::{Fixture, handed, orders, taken_weights};
 use super::measure::{TOLERANCE, reference_output, relative_error};
+use super::{Case, ok};
 
 /// What a mutant's layer comes to: an output to be judged, or an error that already stopped it.
 type Outcome = Result<Vec<bf16>, String>;
@@ -43,6 +43,7 @@ pub fn mutants(contract: &'static Contract) {
             ("identity layout", identity_layout(contract, &case, &input)),
             ("double swizzle", double_swizzle(contract, &case, &input)),
             ("weight scales row by row", identity_weight_scales(contract, &case, &input)),
+            ("weight scales swizzled twice", double_swizzled_weights(contract, &case, &input)),
             ("weight elements row by row", identity_payload(contract, &case, &input)),
             ("no second-level scale", no_second_level(contract, &case, &input)),
             ("biases as their rows", biases_as_rows(contract, &case, &input)),
@@ -135,17 +136,39 @@ fn identity_weight_scales(contract: &Contract, case: &Case<'_>, input: &RawQuant
     Some(run(contract, case, &mutant, input, case.routing))
 }
 
+/// The weight scales are taken for rows once more, and put where the layout says again.
+fn double_swizzled_weights(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
+    let scale = contract.weight.scale.as_ref()?;
+    let (layout, size) = (scale.layout.is()?, contract.weight.format.block?.scale.bytes());
+    if layout.digits == ROW_MAJOR.digits {
+        return None;
+    }
+    let plan = ok(plan(contract, case.config.activation.kind(), prepared(contract, case).logical));
+    let mut mutant = prepared(contract, case);
+    for (plan, matrix) in [(&plan.gate_up, &mut mutant.gate_up), (&plan.down, &mut mutant.down)] {
+        let physical = plan.scale.as_ref()?.physical;
+        let once = matrix.scales.clone();
+        let experts =
+            once.chunks(physical.count() * size).zip(matrix.scales.chunks_mut(physical.count() * size));
+        for (once, twice) in experts {
+            for index in 0..physical.count() {
+                let to =
+                    layout.offset_by_digits(index / physical.cols, index % physical.cols, physical) * size;
+                twice[to..][..size].copy_from_slice(&once[index * size..][..size]);
+            }
+        }
+    }
+    Some(run(contract, case, &mutant, input, case.routing))
+}
+
 /// The weight elements stay as the checkpoint has them.
 fn identity_payload(contract: &Contract, case: &Case<'_>, input: &RawQuantized) -> Option<Outcome> {
     let payload = contract.weight.payload.is()?;
     if payload.digits == ROW_MAJOR.digits {
         return None;
     }
-    let row_major: &'static Payload = Box::leak(Box::new(Payload {
-        digits: ROW_MAJOR.digits,
-        word: None,
-        ..*payload
-    }));
+    let row_major: &'static Payload =
+        Box::leak(Box::new(Payload { digits: ROW_MAJOR.digits, word: None, ..*payload }));
     let mut producer = contract.clone();
     producer.weight.payload = Known::Is(row_major);
     Some(run(contract, case, &prepared(&producer, case), input, case.routing))
@@ -229,7 +252,8 @@ fn gather_rows(
         let old = stack_of(half);
         let payload_row = old.payload.len() / (weights.experts * old.rows);
         let scale_row = old.scales.len() / (weights.experts * old.rows);
-        let mut new = Stack { globals: old.globals.clone(), ..Stack::new(rows, old.cols, Vec::new(), Vec::new()) };
+        let mut new =
+            Stack { globals: old.globals.clone(), ..Stack::new(rows, old.cols, Vec::new(), Vec::new()) };
         for expert in 0..weights.experts {
             for row in 0..rows {
                 match source(half, row) {

@@ -68,7 +68,9 @@ impl Weights<'_> {
                 base: expert * scale.physical.count(),
                 bytes: &self.matrix.scales,
             };
-            apply_scales(values, scale.block.cols.size(self.plan.cols), |col| scales.get(position / scale.rows_per_scale, col));
+            apply_scales(values, scale.block.cols.size(self.plan.cols), |col| {
+                scales.get(position / scale.rows_per_scale, col)
+            });
         }
     }
 }

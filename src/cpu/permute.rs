@@ -100,7 +100,9 @@ impl KernelRows {
                 base: place.slab * self.scale_box.count(),
                 bytes: &self.scales,
             };
-            apply_scales(values, block.cols.size(self.cols), |col| scales.get(scale_row(block, place.row), col));
+            apply_scales(values, block.cols.size(self.cols), |col| {
+                scales.get(scale_row(block, place.row), col)
+            });
         }
     }
 }

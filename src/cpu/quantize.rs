@@ -8,6 +8,7 @@ mod blocks;
 mod choose;
 mod theirs;
 pub mod global;
+mod loops;
 mod vector;
 
 use rayon::prelude::*;
@@ -167,8 +168,24 @@ pub fn quantize<T: Real>(
     layout: &'static Layout,
     multiple: usize,
 ) -> Result<RawQuantized, QuantizeError> {
+    quantize_reusing(tokens, format, recipe, layout, multiple, Vec::new())
+}
+
+/// [`quantize`] into the allocation of `payload`, whose bytes do not matter. Fresh pages cost more time
+/// than quantising does, so whoever quantises again and again passes the payload of an earlier result.
+///
+/// # Errors
+/// As [`quantize`]; `payload` is lost then.
+pub fn quantize_reusing<T: Real>(
+    tokens: Tokens<'_, T>,
+    format: &'static FormatSpec,
+    recipe: Recipe,
+    layout: &'static Layout,
+    multiple: usize,
+    payload: Vec<u8>,
+) -> Result<RawQuantized, QuantizeError> {
     let cols = padded(tokens.cols(), format, multiple);
-    let stack = quantize_padded(VectorUnit::detect(), tokens, format, recipe, cols)?;
+    let stack = quantize_padded(VectorUnit::detect(), tokens, format, recipe, cols, payload)?;
     let row_major = RawQuantized {
         format,
         layout: &ROW_MAJOR,
@@ -191,7 +208,7 @@ pub fn quantize_matrix<T: Real>(
     format: &'static FormatSpec,
     recipe: Recipe,
 ) -> Result<Stack, QuantizeError> {
-    let stack = quantize_padded(VectorUnit::detect(), matrix, format, recipe, matrix.cols())?;
+    let stack = quantize_padded(VectorUnit::detect(), matrix, format, recipe, matrix.cols(), Vec::new())?;
     Ok(Stack { globals: global(recipe).map(Divisor::to_multiplier).into_iter().collect(), ..stack })
 }
 
@@ -237,6 +254,7 @@ fn quantize_padded<T: Real>(
     format: &'static FormatSpec,
     recipe: Recipe,
     cols: usize,
+    payload: Vec<u8>,
 ) -> Result<Stack, QuantizeError> {
     match format.block {
         None if recipe.calibrated.is_some() => Err(QuantizeError::Scale { format: format.name }),
@@ -249,7 +267,7 @@ fn quantize_padded<T: Real>(
             }
             let scheme = Scheme::new(format, block, recipe)?;
             let element = format.element;
-            Ok(quantize_blocks(Job { unit, scheme: &scheme, element, block, tokens, cols }))
+            Ok(quantize_blocks(Job { unit, scheme: &scheme, element, block, tokens, cols }, payload))
         }
     }
 }

@@ -70,29 +70,6 @@ pub(crate) struct ScaleBox<'a> {
     pub(crate) physical: Extent,
 }
 
-/// Where scales are, in bytes. A digit is taken from one axis, so an offset is what the row says plus
-/// what the column says.
-struct Offsets {
-    rows: Vec<usize>,
-    cols: Vec<usize>,
-}
-
-impl Offsets {
-    fn new(scales: ScaleBox<'_>, logical: Extent, size: usize) -> Self {
-        let at = |row, col| (scales.layout.offset)(row, col, scales.physical) * size;
-        Self {
-            rows: (0..logical.rows).map(|row| at(row, 0)).collect(),
-            cols: (0..logical.cols).map(|col| at(0, col)).collect(),
-        }
-    }
-
-    /// Whether each `run` columns, counted from 0, are stored one after the other.
-    fn has_runs(&self, run: usize, size: usize) -> bool {
-        let follows = |pair: &[usize]| pair[1] == pair[0] + size;
-        self.cols.chunks(run).all(|cols| cols.windows(2).all(follows))
-    }
-}
-
 /// A box cut by the outermost digit of its layout: each part is a range of rows or of columns.
 struct Parts {
     count: usize,
@@ -123,6 +100,38 @@ impl Parts {
             Axis::Col => (0..logical.rows, of(logical.cols)),
             Axis::Row | Axis::Half => (of(logical.rows), 0..logical.cols),
         }
+    }
+}
+
+/// Where scales are, in bytes. A digit is taken from one axis, so an offset is what the row says plus
+/// what the column says.
+struct Offsets {
+    rows: Vec<usize>,
+    cols: Vec<usize>,
+}
+
+impl Offsets {
+    fn new(scales: ScaleBox<'_>, logical: Extent, size: usize) -> Self {
+        let at = |row, col| (scales.layout.offset)(row, col, scales.physical) * size;
+        let parts = Parts::of(scales);
+        let part = scales.physical.count() / parts.count * size;
+        // Parts are alike, so that only the offsets within the first one are worked out.
+        let fill = |axis, count: usize, at: &dyn Fn(usize) -> usize| {
+            let span = if parts.axis == axis { parts.span } else { count };
+            let first: Vec<usize> = (0..span.min(count)).map(at).collect();
+            let part_at = |index: usize| first.iter().map(move |offset| index * part + offset);
+            (0..count.div_ceil(span.max(1))).flat_map(part_at).take(count).collect()
+        };
+        Self {
+            rows: fill(Axis::Row, logical.rows, &|row| at(row, 0)),
+            cols: fill(Axis::Col, logical.cols, &|col| at(0, col)),
+        }
+    }
+
+    /// Whether each `run` columns, counted from 0, are stored one after the other.
+    fn has_runs(&self, run: usize, size: usize) -> bool {
+        let follows = |pair: &[usize]| pair[1] == pair[0] + size;
+        self.cols.chunks(run).all(|cols| cols.windows(2).all(follows))
     }
 }
 

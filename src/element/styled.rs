@@ -23,7 +23,7 @@ struct Narrow {
 }
 
 /// The code of `x` in `element` by the conventions `style`, in the low bits. NaN is zero in types that
-/// have none; in 16- and 32-bit types, which this is not for, so is everything.
+/// have none, negative where everything is but numbers above zero; in 16- and 32-bit types, which this is not for, so is everything.
 pub fn encode(element: ElementType, x: f32, style: Elements) -> u8 {
     let code = match element {
         ElementType::E2m1 => {
@@ -73,7 +73,11 @@ pub fn decode(element: ElementType, code: u8) -> f32 {
 fn float(element: ElementType, narrow: Narrow, x: f32, style: Elements) -> u32 {
     let magnitude = x.to_bits() & !SIGN;
     if magnitude > INFINITY {
-        return if narrow.nan == 0 { 0 } else { narrow.nan | sign(narrow, x) };
+        return match style.zero {
+            _ if narrow.nan != 0 && x.is_sign_negative() => narrow.nan | narrow.sign,
+            ZeroSign::UnlessPositive if narrow.nan == 0 => narrow.sign,
+            _ => narrow.nan,
+        };
     }
     let nearest = (narrow.nearest)(magnitude);
     let code = if nearest > narrow.largest {
@@ -92,10 +96,6 @@ fn float(element: ElementType, narrow: Narrow, x: f32, style: Elements) -> u32 {
         ZeroSign::UnlessPositive => x <= 0.0,
     };
     if is_negative { code | narrow.sign } else { code }
-}
-
-fn sign(narrow: Narrow, x: f32) -> u32 {
-    if x.is_sign_negative() { narrow.sign } else { 0 }
 }
 
 /// From the code nearest to `magnitude`, ties to even, to that of `rounding`. Sums of two neighbours

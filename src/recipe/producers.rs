@@ -133,10 +133,13 @@ impl Conventions {
         })
     };
 
-    /// ModelOpt's MXFP4, whose zeros are negative.
+    /// ModelOpt's MXFP4, whose zeros are negative; so is what it makes of NaN.
     pub const MODELOPT_FP4: Self = Self {
         elements: Elements { zero: ZeroSign::UnlessPositive, ..Self::FLASHINFER_PREPARE.elements },
-        ..Self::FLASHINFER_PREPARE
+        ..Self::power_of_two(PowerOfTwo {
+            nan: NanBlock::LostAtZero,
+            ..Self::FLASHINFER_PREPARE.power_of_two
+        })
     };
 
     /// Quark's `even_round`.

@@ -101,12 +101,12 @@ impl Codes {
             let values = (0..1 << element.bits()).map(|code| decode_element(element, code)).collect();
             return Self { element, values, magnitudes: Vec::new() };
         }
-        let (exponent_bits, _, top) = fields(element);
+        let (exponent_bits, mantissa_bits, top) = fields(element);
         let codes = if element == ElementType::F32 { 0 } else { 1 << element.bits() };
         let values: Vec<f64> = (0..codes).map(|code| decode_element(element, code)).collect();
         let is_number = |value: &&f64| value.is_finite();
         let mut magnitudes: Vec<f64> =
-            values.iter().take(values.len() / 2).filter(is_number).copied().collect();
+            values.iter().take(1 << (exponent_bits + mantissa_bits)).filter(is_number).copied().collect();
         if top == Top::Ieee {
             // For rounding, infinity stands one step above the largest number.
             magnitudes.push(power_of_two(1 << (exponent_bits - 1)));

@@ -4,6 +4,7 @@ mod plan;
 pub(crate) mod word;
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -43,7 +44,9 @@ pub enum PrepareError {
         format: &'static str,
     },
     /// Gate and up of an expert with second-level scales of their own, which one kernel cannot apply.
-    #[error("gate and up of experts {experts:?} have different second-level scales, and the kernel reads one")]
+    #[error(
+        "gate and up of experts {experts:?} have different second-level scales, and the kernel reads one"
+    )]
     GlobalsDiffer {
         /// The experts.
         experts: Vec<usize>,
@@ -214,9 +217,46 @@ impl<B: Backend> Prepared<B> {
         Ok(Self { raw, backend: PhantomData })
     }
 
+    /// The weights of the experts in `range`, as the same kernel reads them: what is prepared stays
+    /// prepared. `None` if there are not as many experts.
+    pub fn experts(&self, range: Range<usize>) -> Option<Self> {
+        let raw = self.raw.experts(range)?;
+        Some(Self { raw, backend: PhantomData })
+    }
+
     /// The same without its type.
     pub fn raw(&self) -> &RawPrepared {
         &self.raw
+    }
+}
+
+impl RawPrepared {
+    /// The weights of the experts in `range`; `None` if there are not as many.
+    pub fn experts(&self, range: Range<usize>) -> Option<Self> {
+        let all = self.logical.experts;
+        if range.start > range.end || range.end > all {
+            return None;
+        }
+        let logical = Logical { experts: range.len(), ..self.logical };
+        let gate_up = self.gate_up.experts(all, &range);
+        let down = self.down.experts(all, &range);
+        Some(Self { logical, gate_up, down, ..*self })
+    }
+}
+
+impl PreparedMatrix {
+    /// The part of the experts in `range`, of `all`.
+    fn experts(&self, all: usize, range: &Range<usize>) -> Self {
+        fn part<T: Clone>(values: &[T], all: usize, range: &Range<usize>) -> Vec<T> {
+            let stride = values.len() / all.max(1);
+            values[range.start * stride..range.end * stride].to_vec()
+        }
+        Self {
+            payload: part(&self.payload, all, range),
+            scales: part(&self.scales, all, range),
+            globals: part(&self.globals, all, range),
+            bias: self.bias.as_ref().map(|bias| part(bias, all, range)),
+        }
     }
 }
 
@@ -258,7 +298,9 @@ pub fn prepare(
     let up = load("up", &canonical.up, intermediate, hidden)?;
     let down = load("down", &canonical.down, hidden, intermediate)?;
     let mut halves = match &canonical.gate {
-        Some(gate) => vec![(Some(Half::Gate), load("gate", gate, intermediate, hidden)?), (Some(Half::Up), up)],
+        Some(gate) => {
+            vec![(Some(Half::Gate), load("gate", gate, intermediate, hidden)?), (Some(Half::Up), up)]
+        }
         None => vec![(None, up)],
     };
     share_scales(&mut halves, experts)?;

@@ -38,36 +38,56 @@ fn in_bf16(function: ActivationFunction, input: &[f32], theirs: &[bf16]) -> Outc
     all_same("engine", &fast, theirs, |ours, theirs| {
         ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan())
     })?;
-    let slow: Vec<f64> =
-        pairs().map(|(gate, up)| reference::activate(function, gate.to_f64(), up.to_f64())).collect();
-    let theirs: Vec<f64> = theirs.iter().map(|value| value.to_f64()).collect();
-    let absolute = f64::from(f32::MIN_POSITIVE);
-    all_same("reference", &slow, &theirs, |ours, theirs| close(*ours, *theirs, BF16_STEPS, absolute))
+    // Each value with what it may differ by.
+    let slow = |(gate, up): (bf16, bf16)| {
+        (reference::activate(function, gate.to_f64(), up.to_f64()), bf16_steps(gate.to_f64()))
+    };
+    let slow: Vec<(f64, f64)> = pairs().map(slow).collect();
+    let theirs: Vec<(f64, f64)> = theirs.iter().map(|value| (value.to_f64(), 0.0)).collect();
+    all_same("reference", &slow, &theirs, |(ours, relative), (theirs, _)| {
+        close(*ours, *theirs, *relative, f64::from(f32::MIN_POSITIVE))
+    })
 }
 
-/// Half a unit in the last place of bf16, for each step that a source rounds.
-const BF16_STEPS: f64 = 4.0 / 256.0;
+/// What rounding to bf16 does to one value, as a part of it: half a unit in the last place for each of
+/// four steps, and as much of the exponent, which is at most twice the gate.
+fn bf16_steps(gate: f64) -> f64 {
+    let exponent = if gate.is_finite() { 2.0 * gate.abs() } else { 0.0 };
+    (4.0 + exponent) / 256.0
+}
 
 /// 2e-6, as the manifest says. The sums `1 + erf(x)` and `1 + tanh(x)` of the two gelus cancel where `x`
 /// is negative, so for them that is a part of what they multiply, gate times up.
 fn in_f32(function: ActivationFunction, input: &[f32], theirs: &[f64]) -> Outcome {
     let cancels = matches!(function, ActivationFunction::Gelu | ActivationFunction::GeluTanh);
-    let compare = |what: &str, relative: f64, ours: &dyn Fn(f32, f32) -> f64| -> Outcome {
-        let ours: Vec<(f64, f64)> = input
-            .chunks_exact(2)
-            .map(|pair| (ours(pair[0], pair[1]), f64::from(pair[0]) * f64::from(pair[1])))
-            .collect();
-        let theirs: Vec<(f64, f64)> = theirs.iter().map(|value| (*value, 0.0)).collect();
-        all_same(what, &ours, &theirs, |(ours, product), (theirs, _)| {
-            // f32 has no numbers below this: exp underflows to zero, or to a subnormal, where f64 does
-            // not.
-            let smallest = f64::from(f32::MIN_POSITIVE);
-            let absolute = if cancels && product.is_finite() { relative * product.abs() } else { 0.0 };
-            close(f64::from(*ours as f32), *theirs, relative, absolute + smallest)
-        })
+    // f32 has no numbers below this: exp and squares underflow to zero, or to a subnormal, where f64
+    // does not, and are then multiplied by up.
+    let smallest = f64::from(f32::MIN_POSITIVE);
+    // Each of their values with what ours may differ by, but for its relative part.
+    let theirs = |relative: f64| -> Vec<(f64, f64)> {
+        let absolute = input.chunks_exact(2).map(|pair| {
+            let (gate, up) = (f64::from(pair[0]), f64::from(pair[1]));
+            let finite = |value: f64| if value.is_finite() { value.abs() } else { 0.0 };
+            let cancelled = if cancels { relative * finite(gate * up) } else { 0.0 };
+            smallest * (1.0 + finite(up)) + cancelled
+        });
+        theirs.iter().copied().zip(absolute).collect()
     };
+    let ours = |function_of: &dyn Fn(f32, f32) -> f64| -> Vec<(f64, f64)> {
+        input.chunks_exact(2).map(|pair| (function_of(pair[0], pair[1]), 0.0)).collect()
+    };
+    let fast = ours(&|gate, up| activate(function, gate, up).into());
+    all_same("engine", &fast, &theirs(2e-6), |(ours, _), (theirs, absolute)| {
+        close(*ours, *theirs, 2e-6, *absolute)
+    })?;
+
+    let slow = ours(&|gate, up| f64::from(reference::activate(function, gate.into(), up.into()) as f32));
     // The cubic of gelu_tanh is rounded in f32 before tanh sees it, which the reference does not do.
-    let slow = if function == ActivationFunction::GeluTanh { 4e-6 } else { 2e-6 };
-    compare("reference", slow, &|gate, up| reference::activate(function, gate.into(), up.into()))?;
-    compare("engine", 2e-6, &|gate, up| activate(function, gate, up).into())
+    let relative = if function == ActivationFunction::GeluTanh { 4e-6 } else { 2e-6 };
+    // Gelu and relu2 under- and overflow in f32 before they are multiplied by up, which makes NaN of
+    // infinities and zeros; f64 has the range.
+    let has_range = cancels || function == ActivationFunction::Relu2;
+    all_same("reference", &slow, &theirs(relative), |(ours, _), (theirs, absolute)| {
+        (has_range && theirs.is_nan()) || close(*ours, *theirs, relative, *absolute)
+    })
 }

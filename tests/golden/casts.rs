@@ -28,8 +28,8 @@ pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
         ("torch" | "ml_dtypes", ElementType::E5m2) => (ElementType::E5m2, Elements::OVERFLOWING),
         ("ml_dtypes", element) => (element, Elements::OVERFLOWING),
         ("torch" | "torchao", element) => (element, Elements::OURS),
-        ("vllm" | "compressed-tensors", element) => (element, Elements::SIGNED_APART),
-        ("flashinfer-python" | "flashinfer-git", element) if !relation.source.contains(":trace/") => {
+        ("vllm" | "compressed-tensors" | "flashinfer-git", element) => (element, Elements::SIGNED_APART),
+        ("flashinfer-python", element) if !relation.source.contains(":trace/") => {
             (element, Elements::UNSIGNED_ZERO)
         }
         _ => return None,

@@ -120,6 +120,12 @@ impl Tensor {
 /// The tensors of one file.
 pub(crate) struct Tensors(BTreeMap<String, Tensor>);
 
+impl Tensors {
+    pub(crate) fn get(&self, name: &str) -> Option<&Tensor> {
+        self.0.get(name)
+    }
+}
+
 impl std::ops::Index<&str> for Tensors {
     type Output = Tensor;
 

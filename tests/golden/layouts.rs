@@ -11,25 +11,37 @@ pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let outputs = relation.outputs();
     let output = &tensors[outputs.first()?];
     let input = |index: usize| &tensors[&relation.inputs[index]];
-    let (first, slot) = outputs.first()?.split_once('.')?;
-    match (first, slot) {
-        ("shuffle_a", slot) => Some(gathers(tile("down", slot)?, output)),
-        ("w3_w1", slot) => Some(gathers(tile("up_gate", slot)?, output)),
-        ("w2", slot) => Some(gathers(tile("down", slot)?, output)),
-        ("gated_reorder", _) => Some(gathers("up_gate_interleaved", output)),
-        ("shuffle", "w_out") => Some(same("rows", &reorder("down_tile128", 1, input(0)), &output.bytes)),
-        ("shuffle", "sf_out") => {
-            let shuffled = reorder("down_tile128", 1, input(0));
-            let swizzled = stored(engine::layout("swizzled_128x4"), 1, input(0).cols(), &shuffled);
-            Some(swizzled.and_then(|swizzled| same("scales", &swizzled, &output.bytes)))
-        }
-        ("w31", _) => Some(swapped(tensors, relation)),
-        ("interleave64", _) => {
-            Some(same("rows", &reorder("up_gate_64", input(0).shape[0], input(0)), &output.bytes))
-        }
-        (_, "packed_storage_i32") => Some(packed(input(0), output)),
-        _ => Some(swizzled(swizzle(relation)?, input(0), output)),
+    let text = relation.relation.as_str();
+    if text.starts_with("shuffle_matrix_a:") || text.starts_with("w2 permutation") {
+        return Some(gathers(if tile(relation)? == 64 { "down_tile64" } else { "down_tile128" }, output));
     }
+    if text.starts_with("gated reorder then shuffle") {
+        return Some(gathers(if tile(relation)? == 64 { "up_gate_tile64" } else { "up_gate_tile128" }, output));
+    }
+    if text.starts_with("[r0, rM/2, r1, rM/2+1") {
+        return Some(gathers("up_gate_interleaved", output));
+    }
+    if text.starts_with("[M,K] -> [K/128, M, 128]") {
+        return Some(blocked(input(0), output));
+    }
+    if text.starts_with("shuffle_matrix_a(w,128)") {
+        return Some(same("rows", &reorder("down_tile128", 1, input(0)), &output.bytes));
+    }
+    if text.starts_with("shuffle_matrix_sf_a(sf,128)") {
+        let shuffled = reorder("down_tile128", 1, input(0));
+        let swizzled = stored(engine::layout("swizzled_128x4"), 1, input(0).cols(), &shuffled);
+        return Some(swizzled.and_then(|swizzled| same("scales", &swizzled, &output.bytes)));
+    }
+    if text.starts_with("[w1;w3] -> [w3;w1]") {
+        return Some(swapped(tensors, relation));
+    }
+    if text.starts_with("[up;gate] rows interleaved in groups of 64") {
+        return Some(same("rows", &reorder("up_gate_64", input(0).shape[0], input(0)), &output.bytes));
+    }
+    if text.contains("packed") {
+        return Some(packed(input(0), output, if text.contains("rows repeated 128x") { 128 } else { 1 }));
+    }
+    Some(swizzled(swizzle(relation)?, input(0), output))
 }
 
 /// The layout that a relation goes into (or comes from; a layout is its own witness for both).
@@ -42,14 +54,22 @@ fn swizzle(relation: &Relation) -> Option<&'static str> {
     }
 }
 
-fn tile(stem: &str, slot: &str) -> Option<&'static str> {
-    match (stem, slot.rsplit('.').next()?) {
-        ("down", "ep64") => Some("down_tile64"),
-        ("down", "ep128") => Some("down_tile128"),
-        ("up_gate", "ep64") => Some("up_gate_tile64"),
-        ("up_gate", "ep128") => Some("up_gate_tile128"),
-        _ => None,
+/// The rows of an epilogue tile, by the parameter or by the output's name.
+fn tile(relation: &Relation) -> Option<u64> {
+    let of_name = || relation.outputs().first()?.rsplit_once(".ep")?.1.parse().ok();
+    relation.params["epilogue_tile_m"].as_u64().or_else(of_name).filter(|tile| matches!(tile, 64 | 128))
+}
+
+/// K-major blocks of 128 elements, `[K/128, M, 128]`.
+fn blocked(input: &Tensor, output: &Tensor) -> Outcome {
+    let payload = engine::payload("block_major_k128");
+    let extent = Extent { rows: input.shape[0], cols: input.cols() };
+    let physical = payload.physical(extent).map_err(|error| error.to_string())?;
+    let mut ours = vec![0; physical.count()];
+    for (index, byte) in input.bytes.iter().enumerate() {
+        ours[payload.offset(index / extent.cols, index % extent.cols, physical)] = *byte;
     }
+    same(payload.name, &ours, &output.bytes)
 }
 
 /// Which row of the concatenated halves is stored at `position`.
@@ -144,7 +164,16 @@ fn swizzled(layout: &str, input: &Tensor, output: &Tensor) -> Outcome {
         let raw = |layout, scales: &[u8]| {
             let format = engine::format("mxfp8");
             let payload = vec![0; rows * cols * 32];
-            RawQuantized { format, layout, rows, cols: cols * 32, payload, scales: scales.to_vec() }
+            RawQuantized {
+                format,
+                layout,
+                rows,
+                cols: cols * 32,
+                payload,
+                scales: scales.to_vec(),
+                zero_points: Vec::new(),
+                global: None,
+            }
         };
         let there = engine::relayout(&raw(engine::layout("linear"), linear), layout);
         same("relayout", &there.scales, other)?;
@@ -154,16 +183,14 @@ fn swizzled(layout: &str, input: &Tensor, output: &Tensor) -> Outcome {
     Ok(())
 }
 
-/// Powers of two in f32, stored as packed exponents. Block scales stand for 128 rows each.
-fn packed(input: &Tensor, output: &Tensor) -> Outcome {
+/// Powers of two in f32, stored as packed exponents. A row of scales stands for `repeat` rows.
+fn packed(input: &Tensor, output: &Tensor, repeat: usize) -> Outcome {
     let layout = engine::layout("packed_ue8m0");
     assert!(layout.scales.contains(&ScaleType::E8m0));
     let cols = input.cols();
     let exponents: Vec<u8> = input.words().into_iter().map(|bits| (bits >> 23) as u8).collect();
-    let stored_rows = output.cols();
-    // A row of scales stands for one row, or (w256x3: 2 rows of scales, 256 of weights) for 128.
-    let repeat = if stored_rows > input.shape[0].next_multiple_of(4) { 128 } else { 1 };
-    let rows = (input.shape[0] * repeat).min(stored_rows);
+    // The last block of 128 rows may be cut.
+    let rows = (input.shape[0] * repeat).min(output.cols());
     let linear: Vec<u8> =
         (0..rows).flat_map(|row| exponents[row / repeat * cols..][..cols].to_vec()).collect();
     same(layout.name, &stored(layout, 1, cols, &linear)?, &output.bytes)

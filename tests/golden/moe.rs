@@ -18,7 +18,7 @@ use scalewright::generated::backends::CONTRACTS;
 use scalewright::moe::routing::Routing;
 use scalewright::reference::Chosen;
 use scalewright::tensor::Tokens;
-use scalewright::weights::canonical::{Canonical, Stack};
+use scalewright::weights::canonical::{Biases, Canonical, Stack};
 
 use crate::data::{File, Outcome, Relation, Tensor, Tensors, all_same, close};
 
@@ -128,16 +128,18 @@ fn same_experts(ours: &Stored, theirs: &Stored, relative: f64) -> Outcome {
     )
 }
 
-/// Matrices of gate and up that lie one after the other in each expert, `first` and then the other.
+/// Matrices of gate and up that lie one after the other in each expert, in this order or
+/// the other. A scale of the whole is that of both halves.
 fn halves(format: &FormatSpec, experts: usize, both: &Stack) -> [Stack; 2] {
     let half = Stack { rows: both.rows / 2, ..both.clone() };
     let (payload, scales) = format.matrix_bytes(half.extent());
     let pick = |bytes: &[u8], size: usize, which: usize| -> Vec<u8> {
         (0..experts).flat_map(|expert| &bytes[(2 * expert + which) * size..][..size]).copied().collect()
     };
+    let is_whole = both.scales.len() == experts * scales;
     [0, 1].map(|which| Stack {
         payload: pick(&both.payload, payload, which),
-        scales: pick(&both.scales, scales, which),
+        scales: if is_whole { both.scales.clone() } else { pick(&both.scales, scales, which) },
         ..half.clone()
     })
 }
@@ -158,6 +160,14 @@ fn rows(
             && (weights.biases.is_none() || contract.weight.bias.is_some())
             && config::honours(contract, function).is_ok()
     };
+    // Rows hold biases in bf16 or f32; these are the same in both.
+    let rounded = |values: &Vec<f32>| values.iter().map(|value| bf16::from_f32(*value).to_f32()).collect();
+    let biases = weights.biases.as_ref().map(|biases| Biases {
+        gate: rounded(&biases.gate),
+        up: rounded(&biases.up),
+        down: rounded(&biases.down),
+    });
+    let weights = &Canonical { biases, ..weights.clone() };
     let run = |contract: &&'static Contract| {
         let tokens = Tokens::new(tokens, routing.tokens(), weights.hidden).map_err(text)?;
         let config = conformance::calibrate(contract, weights, tokens, routing, function).map_err(text)?;

@@ -84,7 +84,8 @@ fn microscaled(family: Family, relation: &Relation) -> Option<Task> {
         (_, "fi_test_ref", _) => (Rounding::Rceil, Conventions::FLASHINFER_TESTS_FP4),
         (_, "fi_prepare", _) => (Rounding::Rceil, Conventions::FLASHINFER_PREPARE),
         (_, "vllm_torch", _) => (Rounding::Rceil, Conventions::VLLM_TORCH),
-        (_, "vllm_triton_interp", _) => (of_element(Rounding::Rceil, Rounding::Even), Conventions::VLLM_TRITON),
+        (_, "vllm_triton_interp", _) if is_fp4 => (Rounding::Even, Conventions::VLLM_TRITON),
+        (_, "vllm_triton_interp", _) => (Rounding::Rceil, Conventions::VLLM_TRITON),
         (_, "modelopt", _) => (Rounding::Rceil, of_element(Conventions::MODELOPT, Conventions::MODELOPT_FP4)),
         (_, "ct", _) => (
             Rounding::Even,

@@ -210,14 +210,8 @@ fn obstacle(row: &Backend) -> Option<String> {
     let missing = [
         (blocks.clone().any(tiles), "blocks of several tokens"),
         (blocks.clone().any(|block| block.zero_point.is_some()), "tokens with zero points"),
-        (
-            weight.format.block.is_some_and(|block| block.zero_point.is_some()),
-            "weights with zero points",
-        ),
-        (
-            weight.scale.as_ref().is_some_and(|scale| scale.fill != 0),
-            "padding of scales other than 0",
-        ),
+        (weight.format.block.is_some_and(|block| block.zero_point.is_some()), "weights with zero points"),
+        (weight.scale.as_ref().is_some_and(|scale| scale.fill != 0), "padding of scales other than 0"),
     ];
     let said = |list: &[(bool, &str)]| {
         let said = list.iter().filter(|(is_so, _)| *is_so).map(|(_, what)| *what);

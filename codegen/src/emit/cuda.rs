@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::MARKER;
 use crate::model::digits::{Axis, Digit, Number};
 use crate::model::words::{ElementType, Rounding, ScaleType, Word};
-use crate::model::{Delivery, Format, Kernel as Executed, Known, Layout, Reach, Scales, Table};
+use crate::model::{Delivery, Format, Input, Kernel as Executed, Known, Layout, Reach, Scales, Table};
 
 /// One emitted kernel file.
 #[derive(Debug, Clone)]
@@ -26,20 +26,21 @@ pub struct Kernel {
 /// Every kernel that an executed row or a delivery to one uses, sorted by name.
 pub fn kernels(table: &Table) -> Vec<Kernel> {
     let mut uses = Uses::default();
+    // Checkpoints hold weight scales row by row; a table without a layout for that has no kernel for
+    // it, and its rows are prepared on the host.
+    let checkpoint = table.layouts.iter().find(|layout| layout.number.digits() == ROW_MAJOR);
     for row in table.backends.iter().filter(|row| row.kernel == Executed::Generated) {
         for input in [Some(&row.gemm1), row.gemm2.as_ref()].into_iter().flatten() {
-            // Scales that change their type on the way are the host's.
-            if let (Known::Is(Scales::At { prepared, kernel }), None) =
-                (&input.layout, &input.prepared_format)
+            if let (Known::Is(Scales::At { prepared, kernel }), false) = (&input.layout, is_converted(input))
             {
                 uses.quantize(&row.name, &input.formats[0], prepared, input.rounding);
                 uses.relayout(&row.name, &input.formats[0], prepared, kernel);
             }
         }
-        let carried = row.gemm1.prepared_format.is_none();
-        for transport in table.transports.iter().filter(|_| carried) {
+        for transport in &table.transports {
             let format = &row.gemm1.formats[0];
             match transport.delivery(row) {
+                _ if is_converted(&row.gemm1) => {}
                 Delivery::Direct(Some(wire)) => uses.quantize(&row.name, format, &wire, row.gemm1.rounding),
                 Delivery::Convert { wire, prepared } => {
                     uses.quantize(&row.name, format, &wire, row.gemm1.rounding);
@@ -48,12 +49,8 @@ pub fn kernels(table: &Table) -> Vec<Kernel> {
                 _ => {}
             }
         }
-        // Checkpoints hold weight scales row by row; a table without a layout for that has no kernel
-        // for it, and its rows are prepared on the host, as are weights that are requantised.
-        let checkpoint = table.layouts.iter().find(|layout| layout.number.digits() == ROW_MAJOR);
-        if let (Some(checkpoint), Some(Known::Is(layout))) =
-            (checkpoint, row.weight.scale.as_ref().map(|scale| &scale.layout))
-            && row.weight.requantize_from.is_none()
+        if let (Some(checkpoint), Some(Known::Is(layout)), None) =
+            (checkpoint, row.weight.scale.as_ref().map(|scale| &scale.layout), &row.weight.requantize_from)
         {
             uses.relayout(&row.name, &row.weight.format, checkpoint, layout);
         }
@@ -63,6 +60,12 @@ pub fn kernels(table: &Table) -> Vec<Kernel> {
 
 const ROW_MAJOR: &[Digit] =
     &[Digit { axis: Axis::Row, divisor: 1, radix: None }, Digit { axis: Axis::Col, divisor: 1, radix: None }];
+
+/// Whether scales change their type between what the row is handed and what its kernel reads. No kernel
+/// of these templates does that.
+fn is_converted(input: &Input) -> bool {
+    input.prepared_format.is_some()
+}
 
 /// What is used, and by which rows.
 #[derive(Default)]
@@ -112,8 +115,7 @@ impl Placement {
 impl Uses {
     fn quantize(&mut self, row: &str, format: &Arc<Format>, layout: &Layout, rounding: Option<Rounding>) {
         // Scales of blocks of several rows, and second-level scales, are not chosen row by row.
-        let Some(block) =
-            format.block.filter(|block| block.rows == Reach::Of(1) && format.global.is_none())
+        let Some(block) = format.block.filter(|block| block.rows == Reach::Of(1) && format.global.is_none())
         else {
             return;
         };

@@ -7,8 +7,7 @@ use crate::recipe::Recipe;
 use crate::weights::canonical::{Biases, Canonical, Stack};
 use crate::weights::prepared::prepare;
 
-const SILU: LayerConfig =
-    LayerConfig { activation: ActivationFunction::SILU, gemm1: None, gemm2: None };
+const SILU: LayerConfig = LayerConfig { activation: ActivationFunction::SILU, gemm1: None, gemm2: None };
 
 fn one_by_one(experts: usize, gate: &[f32], up: &[f32], down: &[f32]) -> Canonical {
     let stack = |values| bf16_stack(1, 1, values);
@@ -88,12 +87,24 @@ fn varied(seed: usize, count: usize) -> Vec<f32> {
 fn quantised_experts() -> Canonical {
     let stack = |seed, rows, cols| {
         let values = varied(seed, 5 * rows * cols);
-        let matrix =
-            quantize_matrix(Tokens::new(&values, 5 * rows, cols).unwrap(), &MXFP4, Recipe::dynamic(Some(Rounding::Rceil)));
+        let matrix = quantize_matrix(
+            Tokens::new(&values, 5 * rows, cols).unwrap(),
+            &MXFP4,
+            Recipe::dynamic(Some(Rounding::Rceil)),
+        );
         Stack { rows, ..matrix.unwrap() }
     };
     let (gate, up, down) = (stack(1, 32, 96), stack(2, 32, 96), stack(3, 96, 32));
-    Canonical { format: &MXFP4, experts: 5, hidden: 96, intermediate: 32, gate: Some(gate), up, down, biases: None }
+    Canonical {
+        format: &MXFP4,
+        experts: 5,
+        hidden: 96,
+        intermediate: 32,
+        gate: Some(gate),
+        up,
+        down,
+        biases: None,
+    }
 }
 
 fn seven_tokens() -> (Vec<f32>, Routing) {
@@ -207,8 +218,16 @@ fn weights_in_tiles_and_tokens_by_row() {
     let gate = bf16_stack(2, 4, &[1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]);
     let up = bf16_stack(2, 4, &[4.0, 0.0, 0.0, 0.0, 0.0, 8.0, 0.0, 0.0]);
     let down = bf16_stack(4, 2, &[1.0; 8]);
-    let canonical =
-        Canonical { format: &BF16, experts: 1, hidden: 4, intermediate: 2, gate: Some(gate), up, down, biases: None };
+    let canonical = Canonical {
+        format: &BF16,
+        experts: 1,
+        hidden: 4,
+        intermediate: 2,
+        gate: Some(gate),
+        up,
+        down,
+        biases: None,
+    };
     let mut contract = plain();
     contract.weight.format = &FP8_TILES;
     contract.weight.scale = Some(weight_scale(&LINEAR));

@@ -65,14 +65,15 @@ pub(super) struct Job<'a, T: Real> {
     pub(super) cols: usize,
 }
 
-/// The quantised matrix, scales and zero points linear.
-pub(super) fn quantize_blocks<T: Real>(job: Job<'_, T>) -> Stack {
+/// The quantised matrix, scales and zero points linear. `payload` is used for the elements; what it
+/// holds is overwritten.
+pub(super) fn quantize_blocks<T: Real>(job: Job<'_, T>, payload: Vec<u8>) -> Stack {
     let extent = Extent { rows: job.tokens.rows(), cols: job.cols };
     let blocks = job.block.scales(extent);
     let mut stack = Stack::new(
         extent.rows,
         extent.cols,
-        vec![0; extent.rows * job.element.bytes(extent.cols)],
+        sized(payload, extent.rows * job.element.bytes(extent.cols)),
         vec![0; blocks.count() * job.block.scale.bytes()],
     );
     let mut zero_points = vec![0; blocks.count()];
@@ -89,21 +90,37 @@ pub(super) fn quantize_blocks<T: Real>(job: Job<'_, T>) -> Stack {
     stack
 }
 
+/// `buffer` with `size` bytes of any value. A new one is not written to, which leaves it to the threads
+/// that fill it to touch its pages first.
+fn sized(mut buffer: Vec<u8>, size: usize) -> Vec<u8> {
+    if buffer.capacity() < size {
+        return vec![0; size];
+    }
+    buffer.resize(size, 0);
+    buffer
+}
+
 /// Blocks of one row each: a row is read once.
 fn blocks_of_rows<T: Real>(job: Job<'_, T>, stack: &mut Stack, zero_points: &mut [u8]) {
     let Job { unit, scheme, element, block, tokens, cols } = job;
     let blocks = block.cols.count(cols);
-    let shape = Shape { block: block.cols.size(cols), element, scale_bytes: block.scale.bytes() };
+    let size = block.cols.size(cols);
+    let scale_bytes = block.scale.bytes();
     stack
         .payload
         .par_chunks_mut(element.bytes(cols))
-        .zip(stack.scales.par_chunks_mut(blocks * shape.scale_bytes))
+        .zip(stack.scales.par_chunks_mut(blocks * scale_bytes))
         .zip(zero_points.par_chunks_mut(blocks))
         .enumerate()
         .for_each_init(
-            || vec![0.0; cols],
-            |values, (row, ((payload, scales), zero_points))| {
-                quantize_row(unit, scheme, shape, tokens.row(row), values, payload, scales, zero_points);
+            || (vec![0.0; cols], vec![Spread::EMPTY; blocks], Vec::with_capacity(blocks)),
+            |(values, spreads, steps), (row, ((payload, scales), zero_points))| {
+                spread_row(unit, scheme, size, tokens.row(row), values, spreads);
+                let stored = scales.chunks_exact_mut(scale_bytes).zip(zero_points);
+                let step = |(spread, (scale, zero_point)): (&Spread, _)| spread.choose(scheme, scale, zero_point);
+                steps.clear();
+                steps.extend(spreads.iter().zip(stored).map(step));
+                encode_row(unit, scheme, size, values, steps, payload);
             },
         );
 }
@@ -113,38 +130,30 @@ fn blocks_of_rows<T: Real>(job: Job<'_, T>, stack: &mut Stack, zero_points: &mut
 fn tiles<T: Real>(job: Job<'_, T>, stack: &mut Stack, zero_points: &mut [u8]) {
     let Job { unit, scheme, element, block, tokens, cols } = job;
     let blocks = block.cols.count(cols);
-    let shape = Shape { block: block.cols.size(cols), element, scale_bytes: block.scale.bytes() };
+    let size = block.cols.size(cols);
     let rows_of_block = block.rows.size(stack.rows);
     let mut spreads = vec![Spread::EMPTY; stack.rows * blocks];
     spreads.par_chunks_mut(blocks).enumerate().for_each_init(
         || vec![0.0; cols],
-        |values, (row, spreads)| spread_row(unit, scheme, shape, tokens.row(row), values, spreads),
+        |values, (row, spreads)| spread_row(unit, scheme, size, tokens.row(row), values, spreads),
     );
     let joined = spreads.chunks(rows_of_block * blocks).flat_map(|band| {
         let row = |col| band.iter().skip(col).step_by(blocks);
         (0..blocks).map(move |col| row(col).fold(Spread::EMPTY, |joined, spread| joined.join(*spread)))
     });
     let steps: Vec<Step> = joined
-        .zip(stack.scales.chunks_mut(shape.scale_bytes))
+        .zip(stack.scales.chunks_mut(block.scale.bytes()))
         .zip(zero_points)
         .map(|((spread, scale), zero_point)| spread.choose(scheme, scale, zero_point))
         .collect();
     stack.payload.par_chunks_mut(element.bytes(cols)).enumerate().for_each_init(
         || vec![0.0; cols],
         |values, (row, payload)| {
+            load(tokens.row(row), values);
             let steps = &steps[row / rows_of_block * blocks..][..blocks];
-            encode_row(unit, scheme, shape, tokens.row(row), values, steps, payload);
+            encode_row(unit, scheme, size, values, steps, payload);
         },
     );
-}
-
-/// The blocks of a row.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    /// Elements of a block.
-    block: usize,
-    element: ElementType,
-    scale_bytes: usize,
 }
 
 /// The row as f32; what lies beyond it in `values` stays as it is.
@@ -156,40 +165,17 @@ fn load<T: Real>(token: &[T], values: &mut [f32]) {
 }
 
 for_vector_units! {
-    /// Quantises one row, `values` being scratch space that is zero beyond the token.
-    #[expect(clippy::too_many_arguments, reason = "slices of four buffers")]
-    fn quantize_row<T: Real>(
-        unit,
-        scheme: &Scheme,
-        shape: Shape,
-        token: &[T],
-        values: &mut [f32],
-        payload: &mut [u8],
-        scales: &mut [u8],
-        zero_points: &mut [u8],
-    ) {
-        load(token, values);
-        let blocks = values.chunks(shape.block).zip(payload.chunks_mut(shape.element.bytes(shape.block)));
-        let scales = scales.chunks_exact_mut(shape.scale_bytes).zip(zero_points);
-        for ((values, payload), (scale, zero_point)) in blocks.zip(scales) {
-            let step = Spread::of(scheme, values).choose(scheme, scale, zero_point);
-            scheme.encode(&step, values, payload);
-        }
-    }
-}
-
-for_vector_units! {
-    /// The spread of each block of one row.
+    /// Loads one row into `values`, and finds the spread of each block.
     fn spread_row<T: Real>(
         unit,
         scheme: &Scheme,
-        shape: Shape,
+        block: usize,
         token: &[T],
         values: &mut [f32],
         spreads: &mut [Spread],
     ) {
         load(token, values);
-        for (values, spread) in values.chunks(shape.block).zip(spreads) {
+        for (values, spread) in values.chunks(block).zip(spreads) {
             *spread = Spread::of(scheme, values);
         }
     }
@@ -197,19 +183,7 @@ for_vector_units! {
 
 for_vector_units! {
     /// The elements of one row, block by block as `steps` say.
-    fn encode_row<T: Real>(
-        unit,
-        scheme: &Scheme,
-        shape: Shape,
-        token: &[T],
-        values: &mut [f32],
-        steps: &[Step],
-        payload: &mut [u8],
-    ) {
-        load(token, values);
-        let blocks = values.chunks(shape.block).zip(payload.chunks_mut(shape.element.bytes(shape.block)));
-        for ((values, payload), step) in blocks.zip(steps) {
-            scheme.encode(step, values, payload);
-        }
+    fn encode_row(unit, scheme: &Scheme, block: usize, values: &[f32], steps: &[Step], payload: &mut [u8]) {
+        scheme.encode(steps, block, values, payload);
     }
 }

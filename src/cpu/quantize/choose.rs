@@ -10,6 +10,7 @@ use crate::recipe::conventions::{Conventions, Maximum};
 use crate::scale::{Calibrated, Divisor, Multiplier};
 
 use super::QuantizeError;
+use super::loops::{each, magnitude_bits, nibbles};
 use super::theirs;
 
 /// vLLM's per-token groups take no smaller largest magnitude, so that a zero block has a scale.
@@ -118,9 +119,7 @@ impl Scheme {
     /// The largest magnitude of `values`; NaN if one is, unless conventions differ.
     #[inline(always)]
     pub(super) fn magnitude(&self, values: &[f32]) -> f32 {
-        // Magnitudes compare as integers, and NaN is the largest of them.
-        let largest = values.iter().fold(0, |largest, value| largest.max(value.abs().to_bits()));
-        let largest = f32::from_bits(largest);
+        let largest = f32::from_bits(magnitude_bits(values));
         if largest.is_nan() && self.theirs.is_some_and(|theirs| theirs.maximum == Maximum::OfNumbers) {
             values.iter().fold(f32::NAN, |largest, value| largest.max(value.abs()))
         } else {
@@ -237,20 +236,33 @@ impl Scheme {
         }
     }
 
-    /// Writes the codes of `values`, two to a byte where they have 4 bits.
+    /// Writes the codes of blocks of `block` values each, two to a byte where they have 4 bits.
     #[inline(always)]
-    pub(super) fn encode(&self, step: &Step, values: &[f32], bytes: &mut [u8]) {
+    pub(super) fn encode(&self, steps: &[Step], block: usize, values: &[f32], bytes: &mut [u8]) {
+        let element = self.element;
         if let Some(theirs) = &self.theirs {
-            return theirs::encode(self.element, theirs.elements, step, values, bytes);
+            return in_blocks(element, steps, block, values, bytes, |step, values, bytes| {
+                theirs::encode(element, theirs.elements, step, values, bytes);
+            });
         }
-        match *step {
-            Step::Multiply(factor) => encode_scaled(self.element, values, bytes, |value| value * factor),
-            Step::Divide(divisor) => encode_scaled(self.element, values, bytes, |value| value / divisor),
-            Step::Shift { divisor, zero_point } => {
-                let shift = f32::from(zero_point);
-                encode_scaled(self.element, values, bytes, |value| round(value / divisor) + shift);
-            }
-            Step::AllNan => encode_scaled(self.element, values, bytes, |_| f32::NAN),
+        // The element is told apart once, not for each block.
+        match element {
+            ElementType::E2m1 => encode_blocks(ElementType::E2m1, steps, block, values, bytes, e2m1_encode),
+            ElementType::E2m3 => encode_blocks(ElementType::E2m3, steps, block, values, bytes, e2m3_encode),
+            ElementType::E3m2 => encode_blocks(ElementType::E3m2, steps, block, values, bytes, e3m2_encode),
+            ElementType::E4m3 => encode_blocks(ElementType::E4m3, steps, block, values, bytes, e4m3_encode),
+            ElementType::E5m2 => encode_blocks(ElementType::E5m2, steps, block, values, bytes, e5m2_encode),
+            ElementType::Int8 => encode_blocks(ElementType::Int8, steps, block, values, bytes, |value| {
+                integer(value, -128.0, 127.0)
+            }),
+            ElementType::Int4 => encode_blocks(ElementType::Int4, steps, block, values, bytes, |value| {
+                integer(value, -8.0, 7.0) & 0xF
+            }),
+            ElementType::Uint4 => encode_blocks(ElementType::Uint4, steps, block, values, bytes, |value| {
+                integer(value, 0.0, 15.0)
+            }),
+            // Refused by `Scheme::new`.
+            ElementType::Bf16 | ElementType::F16 | ElementType::F32 => {}
         }
     }
 }
@@ -287,49 +299,59 @@ fn store(scale: ScaleType, value: f32, bytes: &mut [u8]) -> f32 {
     }
 }
 
+/// Calls `encode` with each block: its step, its values and its bytes.
 #[inline(always)]
-fn encode_scaled(element: ElementType, values: &[f32], bytes: &mut [u8], scaled: impl Fn(f32) -> f32) {
-    match element {
-        ElementType::E2m1 => nibbles(values, bytes, |value| e2m1_encode(scaled(value))),
-        ElementType::E2m3 => each(values, bytes, |value| e2m3_encode(scaled(value))),
-        ElementType::E3m2 => each(values, bytes, |value| e3m2_encode(scaled(value))),
-        ElementType::E4m3 => each(values, bytes, |value| e4m3_encode(scaled(value))),
-        ElementType::E5m2 => each(values, bytes, |value| e5m2_encode(scaled(value))),
-        ElementType::Int8 => each(values, bytes, |value| integer(scaled(value), -128.0, 127.0)),
-        ElementType::Int4 => nibbles(values, bytes, |value| integer(scaled(value), -8.0, 7.0) & 0xF),
-        ElementType::Uint4 => nibbles(values, bytes, |value| integer(scaled(value), 0.0, 15.0)),
-        // Refused by `Scheme::new`.
-        ElementType::Bf16 | ElementType::F16 | ElementType::F32 => {}
+fn in_blocks(
+    element: ElementType,
+    steps: &[Step],
+    block: usize,
+    values: &[f32],
+    bytes: &mut [u8],
+    encode: impl Fn(&Step, &[f32], &mut [u8]),
+) {
+    let blocks = values.chunks(block).zip(bytes.chunks_mut(element.bytes(block)));
+    for ((values, bytes), step) in blocks.zip(steps) {
+        encode(step, values, bytes);
     }
 }
 
 #[inline(always)]
-pub(super) fn each(values: &[f32], bytes: &mut [u8], encode: impl Fn(f32) -> u8) {
-    for (value, byte) in values.iter().zip(bytes) {
-        *byte = encode(*value);
-    }
+fn encode_blocks(
+    element: ElementType,
+    steps: &[Step],
+    block: usize,
+    values: &[f32],
+    bytes: &mut [u8],
+    encode: impl Fn(f32) -> u8,
+) {
+    in_blocks(element, steps, block, values, bytes, |step, values, bytes| match *step {
+        Step::Multiply(factor) => write(element, values, bytes, |value| encode(value * factor)),
+        Step::Divide(divisor) => write(element, values, bytes, |value| encode(value / divisor)),
+        Step::Shift { divisor, zero_point } => {
+            let shift = f32::from(zero_point);
+            write(element, values, bytes, |value| encode(round(value / divisor) + shift));
+        }
+        Step::AllNan => write(element, values, bytes, |_| encode(f32::NAN)),
+    });
 }
 
-/// Pairs go to one byte, the even element in the low nibble.
 #[inline(always)]
-pub(super) fn nibbles(values: &[f32], bytes: &mut [u8], encode: impl Fn(f32) -> u8) {
-    for (pair, byte) in values.chunks(2).zip(bytes) {
-        let high = pair.get(1).map_or(0, |value| encode(*value));
-        *byte = encode(pair[0]) | high << 4;
-    }
+fn write(element: ElementType, values: &[f32], bytes: &mut [u8], encode: impl Fn(f32) -> u8) {
+    if element.bits() == 4 { nibbles(values, bytes, encode) } else { each(values, bytes, encode) }
 }
 
-/// To nearest, ties to even, for magnitudes below 2^22; without a branch or a call, so that loops
-/// become vector code: the sum's last bit is worth 1.
+/// Added to a number of magnitude below 2^22, it makes 1 the worth of the sum's last bit: so the number
+/// is rounded, ties to even, without a branch or a call, and loops become vector code.
+const ONE_IS_LAST: f32 = 12_582_912.0;
+
 #[inline(always)]
 fn round(value: f32) -> f32 {
-    const ONE_IS_LAST: f32 = 12_582_912.0;
     value.clamp(-4e6, 4e6) + ONE_IS_LAST - ONE_IS_LAST
 }
 
 /// The nearest integer from `least` to `greatest` in two's complement; NaN is 0.
 #[inline(always)]
 fn integer(value: f32, least: f32, greatest: f32) -> u8 {
-    let rounded = round(value.clamp(least, greatest));
-    if value.is_nan() { 0 } else { rounded as i32 as u8 }
+    let rounded = (value.clamp(least, greatest) + ONE_IS_LAST).to_bits() as u8;
+    if value.is_nan() { 0 } else { rounded }
 }

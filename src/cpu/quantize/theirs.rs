@@ -15,7 +15,8 @@ use crate::recipe::conventions::{
 };
 use crate::scale::Divisor;
 
-use super::choose::{Step, each, nibbles};
+use super::choose::Step;
+use super::loops::{each, nibbles};
 
 const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
 const MANTISSA: u32 = (1 << MANTISSA_BITS) - 1;
@@ -86,7 +87,8 @@ fn exponent(quotient: f32, by: Exponent) -> u32 {
         Exponent::NormalBits => (quotient.to_bits() + MANTISSA) >> MANTISSA_BITS,
         // By libm, so that all processors agree; rounded to f32, as the source's logarithm is.
         Exponent::Logarithm => {
-            (libm::log2(f64::from(quotient)) as f32).ceil().clamp(-127.0, 127.0) as i32 as u32 + 127
+            let logarithm = libm::log2(f64::from(quotient)) as f32;
+            (logarithm.ceil().clamp(-127.0, 127.0) as i32 + 127) as u32
         }
     }
 }

@@ -44,23 +44,23 @@ impl VectorUnit {
 /// Defines a function that is compiled for each vector unit and takes the unit as its first argument.
 /// What its body calls has to be inlined to be compiled with it.
 macro_rules! for_vector_units {
-    ($(#[$attribute:meta])* fn $name:ident<$type:ident: $bound:ident>(
+    ($(#[$attribute:meta])* fn $name:ident $(<$type:ident: $bound:ident>)? (
         unit, $($argument:ident: $of:ty),* $(,)?
     ) $body:block) => {
         $(#[$attribute])*
-        fn $name<$type: $bound>(unit: VectorUnit, $($argument: $of),*) {
+        fn $name $(<$type: $bound>)?(unit: VectorUnit, $($argument: $of),*) {
             #[inline(always)]
-            fn portable<$type: $bound>($($argument: $of),*) $body
+            fn portable $(<$type: $bound>)?($($argument: $of),*) $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2")]
-            fn avx2<$type: $bound>($($argument: $of),*) {
+            fn avx2 $(<$type: $bound>)?($($argument: $of),*) {
                 portable($($argument),*)
             }
 
             #[cfg(target_arch = "aarch64")]
             #[target_feature(enable = "neon")]
-            fn neon<$type: $bound>($($argument: $of),*) {
+            fn neon $(<$type: $bound>)?($($argument: $of),*) {
                 portable($($argument),*)
             }
 

@@ -94,7 +94,13 @@ pub(crate) fn plan(
     };
     Ok(Plan {
         physical,
-        gate_up: MatrixPlan::new(contract, Some(gate_up), activation.halves(), physical.intermediate, physical.hidden)?,
+        gate_up: MatrixPlan::new(
+            contract,
+            Some(gate_up),
+            activation.halves(),
+            physical.intermediate,
+            physical.hidden,
+        )?,
         down: MatrixPlan::new(contract, weight.down, 1, physical.hidden, physical.intermediate)?,
     })
 }
@@ -286,8 +292,7 @@ impl ScalePlan {
             return Err(Indivisible { layout, axis, size: block_size.rows, multiple: repeat }.into());
         }
         let rows_per_scale = (block_size.rows / repeat).max(1);
-        let logical =
-            Extent { rows: extent.rows.div_ceil(rows_per_scale), cols: block.scales(extent).cols };
+        let logical = Extent { rows: extent.rows.div_ceil(rows_per_scale), cols: block.scales(extent).cols };
         let physical = layout.physical(logical)?;
         Ok(Self { block, block_size, layout, physical, fill: scale.fill, rows_per_scale })
     }

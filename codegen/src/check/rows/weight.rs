@@ -98,7 +98,8 @@ impl Checker<'_> {
                 } else {
                     ("two halves", "have one", "name an order without a `half` digit")
                 };
-                let message = format!("`{}` orders {has}, and {} weights {wants}", order.name, function.name());
+                let message =
+                    format!("`{}` orders {has}, and {} weights {wants}", order.name, function.name());
                 self.error_with(Code::E0403, &order_name.span, message, help);
             }
             found.push((*function, order));

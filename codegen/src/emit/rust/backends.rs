@@ -1,7 +1,7 @@
 //! Rows: the type, the contract, what it accepts, the config constructor and the tests.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::quote;
 
 use super::layouts::{order_ident, payload_ident};
 use super::{Module, count, ident, imports, option, static_ident, type_ident, variant};
@@ -84,7 +84,8 @@ fn one(row: &Backend, table: &Table) -> Module {
         "WeightScale",
     ];
     let backend_names = imports(quote!(::scalewright::backend), &names, &items);
-    let config_names = imports(quote!(::scalewright::config), &["ActivationFunction", "LayerConfig", "QuantConfig"], &items);
+    let config_names =
+        imports(quote!(::scalewright::config), &["ActivationFunction", "LayerConfig", "QuantConfig"], &items);
     let names = ["All2all", "Device", "ExpertsClass", "GemmType", "Requires", "RoutingMethod"];
     let oracle_names = imports(quote!(::scalewright::oracle), &names, &items);
     let scale_names = imports(quote!(::scalewright::scale), &["Calibrated"], &items);
@@ -141,15 +142,12 @@ fn config(row: &Backend) -> TokenStream {
     }
     let ty = type_ident(&row.name);
     let variants = row.honours.iter().map(|(function, parameters)| {
-        let (name, doc) = (variant(*function), format!(" `{}`", function.name()));
+        let name = variant(*function);
         if parameters.is_empty() {
-            return quote!(#[doc = #doc] #name);
+            return quote!(#name);
         }
-        let fields = parameters.iter().map(|parameter| {
-            let (field, doc) = (ident(parameter.name()), format!(" `{}`", parameter.name()));
-            quote!(#[doc = #doc] #field: f32)
-        });
-        quote!(#[doc = #doc] #name { #(#fields),* })
+        let fields = parameters.iter().map(|parameter| ident(parameter.name()));
+        quote!(#name { #(#fields: f32),* })
     });
     let arms = row.honours.iter().map(|(function, parameters)| {
         let name = variant(*function);
@@ -197,6 +195,7 @@ fn config(row: &Backend) -> TokenStream {
     quote! {
         /// The activation functions that the row honours, with the parameters that it honours.
         #[derive(Debug, Clone, Copy, PartialEq)]
+        #[allow(missing_docs, reason = "the words of the table, which `backend::Activation` explains")]
         pub enum Activation {
             #(#variants,)*
         }
@@ -228,19 +227,10 @@ fn tests(row: &Backend) -> TokenStream {
     if row.kernel != Kernel::Generated {
         return TokenStream::new();
     }
-    let suites = ["layouts", "transports", "layer", "mutants"].map(|suite| {
-        let suite = format_ident!("{suite}");
-        quote! {
-            #[test]
-            fn #suite() {
-                ::scalewright::conformance::#suite(&super::CONTRACT);
-            }
-        }
-    });
     quote! {
         #[cfg(test)]
         mod tests {
-            #(#suites)*
+            ::scalewright::conformance_tests!(super::CONTRACT);
         }
     }
 }
@@ -258,7 +248,7 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
     };
     let facts = row.facts.iter().map(|fact| {
         let (from, at, how) = (&fact.from, &fact.at, variant(fact.how));
-        quote!(Fact { from: #from, at: #at, how: Evidence::#how })
+        quote!(Fact::new(#from, #at, Evidence::#how))
     });
     let weight = weight(&row.weight);
     let gemm1 = input(&row.gemm1);
@@ -266,7 +256,7 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
     let honours = row.honours.iter().map(|(function, parameters)| {
         let (function, parameters) =
             (variant(*function), parameters.iter().map(|parameter| variant(*parameter)));
-        quote!(Honoured { function: Function::#function, parameters: &[#(Parameter::#parameters),*] })
+        quote!(Honoured::new(Function::#function, &[#(Parameter::#parameters),*]))
     });
     let experts = row.experts.iter().map(class);
     let deliveries = table.transports.iter().map(|transport| {
@@ -382,28 +372,7 @@ fn global(global: Option<crate::model::GlobalScale>) -> TokenStream {
 
 fn input(input: &Input) -> TokenStream {
     let formats = input.formats.iter().map(|one| format(one));
-    let rounding = option(input.rounding.map(|rounding| {
-        let rounding = variant(rounding);
-        quote!(::scalewright::format::Rounding::#rounding)
-    }));
-    let quantize = option(input.quantize.map(|quantize| {
-        let quantize = variant(quantize);
-        quote!(QuantizeAt::#quantize)
-    }));
-    let scales = known(&input.layout, |scales| {
-        let (prepared, kernel) = match scales {
-            Scales::Unscaled => {
-                (quote!(&::scalewright::layout::UNSCALED), quote!(&::scalewright::layout::UNSCALED))
-            }
-            Scales::At { prepared, kernel } => (layout(prepared), layout(kernel)),
-        };
-        quote!(InputLayout { prepared: #prepared, kernel: #kernel })
-    });
-    let prepared_format = option(input.prepared_format.as_deref().map(format));
-    let source = option(input.source.map(|source| {
-        let source = variant(source);
-        quote!(ScaleSource::#source)
-    }));
+    let formats = quote!(&[#(#formats),*]);
     let grouping = option(input.grouping.map(|grouping| match grouping {
         Grouping::Tokens => quote!(Grouping::Tokens),
         Grouping::Slots => quote!(Grouping::Slots),
@@ -417,6 +386,29 @@ fn input(input: &Input) -> TokenStream {
         }
     }));
     let multiple = count(input.multiple);
+    let scales = match &input.layout {
+        Known::Is(Scales::Unscaled) => {
+            return quote!(InputContract::unscaled(#formats, #grouping, #multiple));
+        }
+        Known::Is(Scales::At { prepared, kernel }) => {
+            let (prepared, kernel) = (layout(prepared), layout(kernel));
+            quote!(Known::Is(InputLayout { prepared: #prepared, kernel: #kernel }))
+        }
+        Known::Vendor(why) => quote!(Known::Vendor(#why)),
+    };
+    let rounding = option(input.rounding.map(|rounding| {
+        let rounding = variant(rounding);
+        quote!(::scalewright::format::Rounding::#rounding)
+    }));
+    let quantize = option(input.quantize.map(|quantize| {
+        let quantize = variant(quantize);
+        quote!(QuantizeAt::#quantize)
+    }));
+    let prepared_format = option(input.prepared_format.as_deref().map(format));
+    let source = option(input.source.map(|source| {
+        let source = variant(source);
+        quote!(ScaleSource::#source)
+    }));
     let global = global(input.global);
     let alpha = option(input.alpha.map(|alpha| {
         let alpha = variant(alpha);
@@ -424,7 +416,7 @@ fn input(input: &Input) -> TokenStream {
     }));
     quote! {
         InputContract {
-            formats: &[#(#formats),*],
+            formats: #formats,
             rounding: #rounding,
             quantize: #quantize,
             layout: #scales,
@@ -446,32 +438,29 @@ fn words<W: Word>(ty: &str, words: &[W]) -> TokenStream {
 
 fn class(experts: &Experts) -> TokenStream {
     let (name, requires) = (&experts.class, &experts.requires);
-    let devices = option(requires.devices.as_deref().map(|list| words("Device", list)));
-    let libraries = requires.libraries.iter().map(|library| library.name());
-    let routing = option(requires.routing.as_deref().map(|list| words("RoutingMethod", list)));
-    let all2all = option(requires.all2all.as_deref().map(|list| words("All2all", list)));
-    let refused = words("All2all", &requires.all2all_refused);
-    let data_parallel_max = option(requires.data_parallel_max.map(count).map(|max| quote!(#max)));
-    let gemm_type = option(requires.gemm_type.map(|gemm_type| {
-        let gemm_type = variant(gemm_type);
-        quote!(GemmType::#gemm_type)
-    }));
-    let hidden_multiple = option(requires.hidden_multiple.map(count).map(|multiple| quote!(#multiple)));
-    quote! {
-        ExpertsClass {
-            name: #name,
-            requires: Requires {
-                devices: #devices,
-                libraries: &[#(#libraries),*],
-                routing: #routing,
-                all2all: #all2all,
-                all2all_refused: #refused,
-                data_parallel_max: #data_parallel_max,
-                gemm_type: #gemm_type,
-                hidden_multiple: #hidden_multiple,
-            },
-        }
-    }
+    let libraries: Vec<_> = requires.libraries.iter().map(|library| library.name()).collect();
+    // What restricts nothing is not written down.
+    let said = [
+        requires.devices.as_deref().map(|list| ("devices", some(words("Device", list)))),
+        (!libraries.is_empty()).then(|| ("libraries", quote!(&[#(#libraries),*]))),
+        requires.routing.as_deref().map(|list| ("routing", some(words("RoutingMethod", list)))),
+        requires.all2all.as_deref().map(|list| ("all2all", some(words("All2all", list)))),
+        (!requires.all2all_refused.is_empty())
+            .then(|| ("all2all_refused", words("All2all", &requires.all2all_refused))),
+        requires.data_parallel_max.map(|max| ("data_parallel_max", some(count(max)))),
+        requires.gemm_type.map(variant).map(|gemm_type| ("gemm_type", some(quote!(GemmType::#gemm_type)))),
+        requires.hidden_multiple.map(|multiple| ("hidden_multiple", some(count(multiple)))),
+    ];
+    let rest = said.iter().any(Option::is_none).then(|| quote!(..Requires::NOTHING));
+    let said = said.into_iter().flatten().map(|(key, value)| {
+        let key = ident(key);
+        quote!(#key: #value)
+    });
+    quote!(ExpertsClass { name: #name, requires: Requires { #(#said,)* #rest } })
+}
+
+fn some(value: impl quote::ToTokens) -> TokenStream {
+    quote!(Some(#value))
 }
 
 fn delivery(delivery: &Delivery) -> TokenStream {

@@ -30,7 +30,8 @@ pub(super) fn module(table: &Table) -> Module {
     };
     let digits = imports(quote!(::scalewright::digits), &["Axis", "Digit"], &items);
     let scale = imports(quote!(::scalewright::format), &["ScaleType"], &items);
-    let names = ["Extent", "Fit", "Half", "Layout", "Order", "Payload", "PayloadWord", "PerToken", "ScaleLayout"];
+    let names =
+        ["Extent", "Fit", "Half", "Layout", "Order", "Payload", "PayloadWord", "PerToken", "ScaleLayout"];
     let layout = imports(quote!(::scalewright::layout), &names, &items);
     let items = quote!(#digits #scale #layout #items);
     Module {
