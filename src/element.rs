@@ -29,8 +29,8 @@ const F32_BIAS: u32 = 127;
 pub fn e4m3_encode(x: f32) -> u8 {
     let magnitude = x.to_bits() & !SIGN;
     let sign = x.to_bits() >> 24 & 0x80;
-    let finite = encode_magnitude::<3, 7>(magnitude).min(0x7E);
-    (sign | if magnitude > INFINITY { 0x7F } else { finite }) as u8
+    let finite = encode_magnitude::<3, 7>(magnitude.min(448f32.to_bits()));
+    (sign | if x.is_nan() { 0x7F } else { finite }) as u8
 }
 
 /// FP4 e2m1 of `x` in the low nibble: to nearest, ties to even, saturating at ±6 (infinities too);
@@ -40,8 +40,8 @@ pub fn e4m3_encode(x: f32) -> u8 {
 pub fn e2m1_encode(x: f32) -> u8 {
     let magnitude = x.to_bits() & !SIGN;
     let sign = x.to_bits() >> 28 & 0x8;
-    let finite = encode_magnitude::<1, 1>(magnitude).min(0x7);
-    (if magnitude > INFINITY { 0 } else { sign | finite }) as u8
+    let finite = encode_magnitude::<1, 1>(magnitude.min(6f32.to_bits()));
+    (if x.is_nan() { 0 } else { sign | finite }) as u8
 }
 
 /// FP8 e5m2 of `x`: to nearest, ties to even, saturating at ±57344 (infinities too); NaN keeps its
@@ -50,44 +50,48 @@ pub fn e2m1_encode(x: f32) -> u8 {
 pub fn e5m2_encode(x: f32) -> u8 {
     let magnitude = x.to_bits() & !SIGN;
     let sign = x.to_bits() >> 24 & 0x80;
-    let finite = encode_magnitude::<2, 15>(magnitude).min(0x7B);
-    (sign | if magnitude > INFINITY { 0x7F } else { finite }) as u8
+    let finite = encode_magnitude::<2, 15>(magnitude.min(57344f32.to_bits()));
+    (sign | if x.is_nan() { 0x7F } else { finite }) as u8
 }
 
 /// FP6 e2m3 of `x` in the low six bits, as [`e2m1_encode`], saturating at ±7.5.
 #[inline(always)]
 pub fn e2m3_encode(x: f32) -> u8 {
-    fp6_encode::<3, 1>(x)
+    fp6_encode::<3, 1>(x, 7.5)
 }
 
 /// FP6 e3m2 of `x` in the low six bits, as [`e2m1_encode`], saturating at ±28.
 #[inline(always)]
 pub fn e3m2_encode(x: f32) -> u8 {
-    fp6_encode::<2, 3>(x)
+    fp6_encode::<2, 3>(x, 28.0)
 }
 
 #[inline(always)]
-fn fp6_encode<const M: u32, const BIAS: u32>(x: f32) -> u8 {
+fn fp6_encode<const M: u32, const BIAS: u32>(x: f32, largest: f32) -> u8 {
     let magnitude = x.to_bits() & !SIGN;
     let sign = x.to_bits() >> 26 & 0x20;
-    let finite = encode_magnitude::<M, BIAS>(magnitude).min(0x1F);
-    (if magnitude > INFINITY { 0 } else { sign | finite }) as u8
+    let finite = encode_magnitude::<M, BIAS>(magnitude.min(largest.to_bits()));
+    (if x.is_nan() { 0 } else { sign | finite }) as u8
 }
 
+/// The bits of 2^64, which is beyond every narrow type.
+const HUGE: u32 = (F32_BIAS + 64) << MANTISSA_BITS;
+
 /// The code of a non-negative, not-NaN f32 in a float of `M` mantissa bits and exponent bias `BIAS`,
-/// not yet saturated: exponent and mantissa as if the exponent had no end.
+/// exponent and mantissa as if the exponent had no end. At most [`HUGE`]. Without a branch, so that a loop
+/// over a block becomes vector code.
 #[inline(always)]
 fn encode_magnitude<const M: u32, const BIAS: u32>(magnitude: u32) -> u32 {
     let dropped = MANTISSA_BITS - M;
     let smallest_normal = (F32_BIAS + 1 - BIAS) << MANTISSA_BITS;
-    let odd = magnitude >> dropped & 1;
-    let rounded = (magnitude + (1 << (dropped - 1)) - 1 + odd) >> dropped;
-    let normal = rounded.wrapping_sub((F32_BIAS - BIAS) << M);
-    // In f32 the sum has the subnormals' step as its last bit, so the addition does the rounding.
-    let step = (F32_BIAS + 1 - BIAS + dropped) << MANTISSA_BITS;
-    let subnormal = (f32::from_bits(magnitude) + f32::from_bits(step)).to_bits() - step;
-    // Both are computed, so that a loop over a block has no branch and becomes vector code.
-    if magnitude >= smallest_normal { normal } else { subnormal }
+    let exponent = (magnitude & INFINITY).max(smallest_normal);
+    // A number so large that the last bit of its sum with the magnitude is worth one step of the target
+    // type there: the addition does the rounding, and the sum's low bits count the steps.
+    let base = exponent + (dropped << MANTISSA_BITS);
+    let steps = (f32::from_bits(magnitude) + f32::from_bits(base)).to_bits() - base;
+    // A subnormal has as many steps as its code says; a normal number has its implicit bit among them,
+    // which counts one exponent more.
+    (exponent >> dropped) - (smallest_normal >> dropped) + steps
 }
 
 /// The value of each e4m3 code.

@@ -5,13 +5,21 @@
 //! compressed-tensors and vLLM's `a1_gscale` hold its reciprocal, the factor that quantising
 //! multiplies by. Both are a small positive f32, so mixing them up is silent; here they are two types.
 
-/// What dequantising multiplies by: ModelOpt's convention.
+/// What dequantising multiplies by: ModelOpt's convention. As a divisor and back it is the same number,
+/// which the reciprocal of a reciprocal need not be.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Multiplier(f32);
+pub struct Multiplier {
+    value: f32,
+    reciprocal: f32,
+}
 
-/// What dequantising divides by: compressed-tensors' convention, and FlashInfer's `global_scale`.
+/// What dequantising divides by: compressed-tensors' convention, and FlashInfer's `global_scale`. As a
+/// multiplier and back it is the same number.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Divisor(f32);
+pub struct Divisor {
+    value: f32,
+    reciprocal: f32,
+}
 
 /// A number that is no scale: zero, negative, not finite, or so small or large that its reciprocal
 /// is not a normal f32.
@@ -40,9 +48,11 @@ fn listed(experts: &[(usize, Option<f32>)]) -> String {
     experts.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn sound(value: f32) -> Result<f32, NotAScale> {
-    let is_scale = value > 0.0 && value.is_normal() && (1.0 / value).is_normal();
-    if is_scale { Ok(value) } else { Err(NotAScale(value)) }
+/// `value` and its reciprocal.
+fn sound(value: f32) -> Result<(f32, f32), NotAScale> {
+    let reciprocal = 1.0 / value;
+    let is_scale = value > 0.0 && value.is_normal() && reciprocal.is_normal();
+    if is_scale { Ok((value, reciprocal)) } else { Err(NotAScale(value)) }
 }
 
 impl Multiplier {
@@ -51,7 +61,7 @@ impl Multiplier {
     /// # Errors
     /// [`NotAScale`] if it is none.
     pub fn new(value: f32) -> Result<Self, NotAScale> {
-        sound(value).map(Self)
+        sound(value).map(|(value, reciprocal)| Self { value, reciprocal })
     }
 
     /// One for each expert, from what a checkpoint holds.
@@ -59,17 +69,17 @@ impl Multiplier {
     /// # Errors
     /// [`BadScales`] naming every expert whose scale is missing or none.
     pub fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<Self>, BadScales> {
-        of_experts(what, values).map(|values| values.into_iter().map(Self).collect())
+        of_experts(what, values, Self::new)
     }
 
     /// The factor.
     pub fn get(self) -> f32 {
-        self.0
+        self.value
     }
 
     /// The same scale in the other convention.
     pub fn to_divisor(self) -> Divisor {
-        Divisor(1.0 / self.0)
+        Divisor { value: self.reciprocal, reciprocal: self.value }
     }
 }
 
@@ -79,7 +89,7 @@ impl Divisor {
     /// # Errors
     /// [`NotAScale`] if it is none.
     pub fn new(value: f32) -> Result<Self, NotAScale> {
-        sound(value).map(Self)
+        sound(value).map(|(value, reciprocal)| Self { value, reciprocal })
     }
 
     /// One for each expert, from what a checkpoint holds.
@@ -87,25 +97,33 @@ impl Divisor {
     /// # Errors
     /// [`BadScales`] naming every expert whose scale is missing or none.
     pub fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<Self>, BadScales> {
-        of_experts(what, values).map(|values| values.into_iter().map(Self).collect())
+        of_experts(what, values, Self::new)
     }
 
     /// The factor.
     pub fn get(self) -> f32 {
-        self.0
+        self.value
     }
 
     /// The same scale in the other convention.
     pub fn to_multiplier(self) -> Multiplier {
-        Multiplier(1.0 / self.0)
+        Multiplier { value: self.reciprocal, reciprocal: self.value }
     }
 }
 
-fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<f32>, BadScales> {
-    let is_bad = |(_, value): &(usize, Option<f32>)| value.is_none_or(|value| sound(value).is_err());
-    let experts: Vec<_> = values.iter().copied().enumerate().filter(is_bad).collect();
+fn of_experts<S>(
+    what: &'static str,
+    values: &[Option<f32>],
+    scale: impl Fn(f32) -> Result<S, NotAScale>,
+) -> Result<Vec<S>, BadScales> {
+    let scales: Vec<Option<S>> =
+        values.iter().map(|value| value.and_then(|value| scale(value).ok())).collect();
+    let bad = |(expert, (value, scale)): (usize, (&Option<f32>, &Option<S>))| {
+        scale.is_none().then_some((expert, *value))
+    };
+    let experts: Vec<_> = values.iter().zip(&scales).enumerate().filter_map(bad).collect();
     if experts.is_empty() {
-        Ok(values.iter().flatten().copied().collect())
+        Ok(scales.into_iter().flatten().collect())
     } else {
         Err(BadScales { what, experts })
     }
@@ -136,6 +154,9 @@ mod tests {
             assert!(Multiplier::new(value).is_err() && Divisor::new(value).is_err(), "{value}");
         }
         assert_eq!(Multiplier::new(4.0).unwrap().to_divisor(), Divisor::new(0.25).unwrap());
+        let value = 5.0 / 2688.0;
+        assert_ne!(1.0f32 / (1.0 / value), value);
+        assert_eq!(Multiplier::new(value).unwrap().to_divisor().to_multiplier().get(), value);
     }
 
     #[test]

@@ -271,6 +271,7 @@ pub trait Real: Copy + Send + Sync + std::fmt::Debug + 'static {
 impl Real for f32 {
     const TYPE: crate::format::ElementType = crate::format::ElementType::F32;
 
+    #[inline(always)]
     fn to_f32(self) -> f32 {
         self
     }
@@ -283,6 +284,7 @@ impl Real for f32 {
 impl Real for half::bf16 {
     const TYPE: crate::format::ElementType = crate::format::ElementType::Bf16;
 
+    #[inline(always)]
     fn to_f32(self) -> f32 {
         // Not half's, which looks for signalling NaNs: the bits are those of the f32.
         f32::from_bits(u32::from(self.to_bits()) << 16)
@@ -296,6 +298,7 @@ impl Real for half::bf16 {
 impl Real for half::f16 {
     const TYPE: crate::format::ElementType = crate::format::ElementType::F16;
 
+    #[inline(always)]
     fn to_f32(self) -> f32 {
         self.to_f32()
     }

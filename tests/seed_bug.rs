@@ -90,7 +90,7 @@ fn judged(input: &RawQuantized) -> Vec<f64> {
         zero_points: &[],
         global: None,
     };
-    let values = reference::dequantize(&formats::MXFP8, &matrix);
+    let values = reference::dequantize(&formats::MXFP8, matrix);
     let routing = routing(input.rows);
     let chosen = Chosen { ids: routing.ids(), weights: routing.weights(), top_k: routing.top_k() };
     let requantised = Some((&formats::MXFP8, Recipe::dynamic(Some(Rounding::Rceil))));

@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "L", value_parser = positive)]
     limit: Option<f32>,
     /// A made-up layer of a real model's size: gpt-oss-20b, gpt-oss-120b, mixtral-8x7b, qwen3-30b-a3b or
-    /// deepseek-v3.
+    /// deepseek-v3. Takes minutes, and memory for the weights three times over: 35 GB for deepseek-v3.
     #[arg(long, value_name = "NAME")]
     shape: Option<String>,
     /// How many tokens; all that the file has, or 16.
@@ -262,3 +262,6 @@ fn contract(contract: &Contract) -> String {
     };
     format!("{} weights, {} tokens, scales {layout}", contract.weight.format.name, tokens.join(" or "))
 }
+
+#[cfg(test)]
+mod tests;

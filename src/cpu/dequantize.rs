@@ -90,7 +90,9 @@ fn decode_matrix<S: Fn(usize, usize) -> f32 + Sync>(
             if format.block.is_some() {
                 let block_row = row / block.rows;
                 let zero_points = levels.zero_points.chunks(blocks.cols.max(1)).nth(block_row);
-                for (values, zero_point) in values.chunks_mut(block.cols).zip(zero_points.into_iter().flatten()) {
+                for (values, zero_point) in
+                    values.chunks_mut(block.cols).zip(zero_points.into_iter().flatten())
+                {
                     let zero_point = f32::from(*zero_point);
                     values.iter_mut().for_each(|value| *value -= zero_point);
                 }

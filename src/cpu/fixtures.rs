@@ -5,7 +5,7 @@ use crate::backend::{
     InputLayout, Kernel, Known, Parameter, QuantizeAt, WeightContract, WeightPad, WeightScale,
 };
 use crate::digits::{Axis, Digit};
-use crate::format::{ElementType, FormatSpec, Rounding, ScaleType};
+use crate::format::{BlockScale, ElementType, FormatSpec, Reach, Rounding, ScaleType};
 use crate::layout::{Extent, Fit, Half, Layout, Order, Payload};
 use crate::weights::canonical::Stack;
 
@@ -23,7 +23,7 @@ pub(crate) static LINEAR: Layout = Layout {
     name: "linear",
     digits: &[last(Axis::Row, 1), last(Axis::Col, 1)],
     fit: Fit::Pad(ANY),
-    scales: &[ScaleType::E8m0, ScaleType::F32],
+    scales: &[ScaleType::E8m0, ScaleType::F32, ScaleType::E4m3],
     aliases: &[],
     offset: |row, col, size| row * size.cols + col,
     locate: |offset, size| (offset / size.cols, offset % size.cols),
@@ -72,6 +72,15 @@ pub(crate) static MXFP8: FormatSpec = scaled("mxfp8", ElementType::E4m3, ScaleTy
 pub(crate) static MXFP4: FormatSpec = scaled("mxfp4", ElementType::E2m1, ScaleType::E8m0, 1, 32);
 pub(crate) static FP8_ROWS: FormatSpec = scaled("fp8_1x4", ElementType::E4m3, ScaleType::F32, 1, 4);
 pub(crate) static FP8_TILES: FormatSpec = scaled("fp8_2x4", ElementType::E4m3, ScaleType::F32, 2, 4);
+pub(crate) static FP8_TENSOR: FormatSpec = FormatSpec {
+    block: Some(BlockScale {
+        scale: ScaleType::F32,
+        rows: Reach::Whole,
+        cols: Reach::Whole,
+        zero_point: None,
+    }),
+    ..FormatSpec::unscaled("fp8_tensor", ElementType::E4m3)
+};
 pub(crate) static NVFP4: FormatSpec = FormatSpec {
     global: Some(ScaleType::F32),
     ..FormatSpec::blocks("nvfp4", ElementType::E2m1, ScaleType::E4m3, 1, 16)
@@ -85,6 +94,10 @@ pub(crate) static UP_GATE: Order = gated("up_gate", &[last(Axis::Half, 1), last(
 pub(crate) static GATE_UP: Order = gated("gate_up", &[last(Axis::Half, 1), last(Axis::Row, 1)], Half::Gate);
 pub(crate) static INTERLEAVED: Order =
     gated("gate_up_interleaved", &[last(Axis::Row, 1), last(Axis::Half, 1)], Half::Gate);
+
+/// Rows as they come, of plain weights.
+pub(crate) static ROWS: Order =
+    Order { name: "plain", digits: &[last(Axis::Row, 1)], first: None, multiple: 1 };
 
 pub(crate) static BY_ROWS: Payload =
     Payload { name: "row_major", digits: &[last(Axis::Row, 1), last(Axis::Col, 1)], fit: Fit::Pad(ANY), word: None };

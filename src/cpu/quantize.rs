@@ -6,9 +6,9 @@
 
 mod blocks;
 mod choose;
-mod theirs;
 pub mod global;
 mod loops;
+mod theirs;
 mod vector;
 
 use rayon::prelude::*;

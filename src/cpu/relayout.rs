@@ -83,3 +83,60 @@ pub(super) fn check_levels(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::scales::ROW_MAJOR;
+    use crate::format::{FormatSpec, ScaleType};
+    use crate::generated::layouts::LAYOUTS;
+    use crate::layout::Extent;
+
+    /// Scales of `size` bytes, no two alike nearby.
+    fn scales(count: usize, size: usize) -> Vec<u8> {
+        (0..count * size).map(|at| (at * 7 + at / 256 + 1) as u8).collect()
+    }
+
+    /// Every layout of the table, there and back, against the map scale by scale.
+    #[test]
+    fn moves_are_those_of_the_map() {
+        for layout in LAYOUTS {
+            for scale in layout.scales {
+                for (rows, cols) in [(1, 1), (5, 3), (129, 10), (128, 64), (256, 96), (130, 7)] {
+                    let logical = Extent { rows, cols };
+                    let Ok(physical) = layout.physical(logical) else { continue };
+                    let (size, source) = (scale.bytes(), scales(rows * cols, scale.bytes()));
+                    let linear = ScaleBox { layout: &ROW_MAJOR, physical: logical };
+                    let there = ScaleBox { layout, physical };
+                    let moved = move_scales(logical, size, &source, linear, there);
+                    let mut expected = vec![0; physical.count() * size];
+                    for row in 0..rows {
+                        for col in 0..cols {
+                            let to = (layout.offset)(row, col, physical) * size;
+                            expected[to..to + size]
+                                .copy_from_slice(&source[(row * cols + col) * size..][..size]);
+                        }
+                    }
+                    assert!(moved == expected, "{} {rows}x{cols} of {scale:?}", layout.name);
+                    let back = move_scales(logical, size, &moved, there, linear);
+                    assert!(back == source, "{} {rows}x{cols} of {scale:?}, back", layout.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn levels_have_to_agree_with_the_format() {
+        static PLAIN: FormatSpec =
+            FormatSpec::blocks("plain", crate::format::ElementType::E4m3, ScaleType::E8m0, 1, 32);
+        let extent = Extent { rows: 1, cols: 32 };
+        assert!(check_levels(&PLAIN, extent, &[], None).is_ok());
+        let global = crate::scale::Multiplier::new(1.0).unwrap();
+        assert_eq!(
+            check_levels(&PLAIN, extent, &[], Some(global)),
+            Err(WrongSize::Levels { format: "plain" })
+        );
+        let wrong = WrongSize::ZeroPointBytes { format: "plain", rows: 1, cols: 32, expected: 0, got: 1 };
+        assert_eq!(check_levels(&PLAIN, extent, &[0], None), Err(wrong));
+    }
+}

@@ -168,10 +168,8 @@ pub(crate) fn move_scales(
         let (rows, cols) = parts.ranges(part, logical);
         // What is left of the columns is a run as well, but a shorter one.
         let left = cols.end - cols.len() % run;
-        let runs: Vec<_> = (cols.start..left)
-            .step_by(run)
-            .map(|col| (source_at.cols[col], target_at.cols[col]))
-            .collect();
+        let runs: Vec<_> =
+            (cols.start..left).step_by(run).map(|col| (source_at.cols[col], target_at.cols[col])).collect();
         for row in rows {
             let (from, to) = (source_at.rows[row], target_at.rows[row]);
             copy(source, from, target, to, part * bytes, &runs);

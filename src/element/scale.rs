@@ -32,7 +32,9 @@ pub fn e8m0_scale(amax: f32, element: ElementType, rule: Rounding) -> u8 {
     let byte = match rule {
         Rounding::Rceil => round_up(amax * (1.0 / range.largest)),
         Rounding::Floor => (amax.to_bits() >> MANTISSA_BITS).saturating_sub(range.exponent),
-        Rounding::Even => (rounded_to(range.mantissa_bits, amax) >> MANTISSA_BITS).saturating_sub(range.exponent),
+        Rounding::Even => {
+            (rounded_to(range.mantissa_bits, amax) >> MANTISSA_BITS).saturating_sub(range.exponent)
+        }
         Rounding::Ceil => round_up(amax).saturating_sub(range.exponent),
     };
     byte.min(254) as u8
@@ -127,6 +129,9 @@ mod tests {
             assert_eq!(e8m0_encode(below), if byte == 1 { 1 } else { byte - 1 }, "below {value:e}");
         }
         let smallest = e8m0_decode(0);
-        assert_eq!([0.0, smallest, smallest * 1.25, f32::INFINITY, f32::NAN].map(e8m0_encode), [0, 0, 1, 255, 255]);
+        assert_eq!(
+            [0.0, smallest, smallest * 1.25, f32::INFINITY, f32::NAN].map(e8m0_encode),
+            [0, 0, 1, 255, 255]
+        );
     }
 }

@@ -5,13 +5,13 @@ use crate::format::ElementType;
 use crate::recipe::conventions::{ElementRounding, Elements, Overflow, SmallestInteger, ZeroSign};
 
 use super::{
-    INFINITY, SIGN, e2m1_decode, e2m3_decode, e3m2_decode, e4m3_decode, encode_magnitude, largest,
+    HUGE, INFINITY, SIGN, e2m1_decode, e2m3_decode, e3m2_decode, e4m3_decode, encode_magnitude, largest,
 };
 
 /// A float type of 8 bits or fewer.
 #[derive(Debug, Clone, Copy)]
 struct Narrow {
-    /// The code of a magnitude, given as bits of f32, as if exponents had no end.
+    /// The code of a magnitude, given as bits of f32 up to [`HUGE`], as if exponents had no end.
     nearest: fn(u32) -> u32,
     /// The code of the largest number.
     largest: u32,
@@ -79,7 +79,7 @@ fn float(element: ElementType, narrow: Narrow, x: f32, style: Elements) -> u32 {
             _ => narrow.nan,
         };
     }
-    let nearest = (narrow.nearest)(magnitude);
+    let nearest = (narrow.nearest)(magnitude.min(HUGE));
     let code = if nearest > narrow.largest {
         match style.overflow {
             Overflow::Saturates => narrow.largest,
@@ -173,8 +173,18 @@ mod tests {
                     let code = |x| encode(element, x, style);
                     let up = if rounding == ElementRounding::TowardZero { below } else { above };
                     let around = [low, middle.next_down(), middle, middle.next_up(), high];
-                    assert_eq!(around.map(code), [below, below, tie, up, above], "{element:?} {below} {rounding:?}");
-                    let sign = if element == ElementType::E2m1 { 0x8 } else if cast(-1.0) < 0x40 { 0x20 } else { 0x80 };
+                    assert_eq!(
+                        around.map(code),
+                        [below, below, tie, up, above],
+                        "{element:?} {below} {rounding:?}"
+                    );
+                    let sign = if element == ElementType::E2m1 {
+                        0x8
+                    } else if cast(-1.0) < 0x40 {
+                        0x20
+                    } else {
+                        0x80
+                    };
                     assert_eq!(around.map(|x| code(-x)), around.map(|x| code(x) | sign));
                 }
                 assert_eq!(cast(middle), even, "{element:?}");
@@ -197,7 +207,10 @@ mod tests {
     fn beyond_the_largest() {
         let exceptional = |element, x| encode(element, x, Elements::OVERFLOWING);
         // Half a step above 448 is a tie, to the even code, which is 448; above 57344, infinity.
-        assert_eq!([464.0, 464.1, f32::INFINITY].map(|x| exceptional(ElementType::E4m3, x)), [0x7E, 0x7F, 0x7F]);
+        assert_eq!(
+            [464.0, 464.1, f32::INFINITY].map(|x| exceptional(ElementType::E4m3, x)),
+            [0x7E, 0x7F, 0x7F]
+        );
         assert_eq!([-61439.0, -61440.0].map(|x| exceptional(ElementType::E5m2, x)), [0xFB, 0xFC]);
         assert_eq!([1e9, -1e9].map(|x| exceptional(ElementType::E2m1, x)), [0x7, 0xF]);
     }

@@ -3,6 +3,9 @@
 //! Global and local indices are types of their own, so that a vector of all experts is not indexed
 //! with a rank's own numbering.
 
+use std::marker::PhantomData;
+use std::ops::Index;
+
 use super::routing::Routing;
 
 /// An expert of the whole layer.
@@ -12,6 +15,61 @@ pub struct GlobalExpert(pub u32);
 /// An expert of one rank, in the order of the weights that the rank holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalExpert(pub u32);
+
+/// An index of experts: [`GlobalExpert`] or [`LocalExpert`].
+pub trait Expert: Copy + crate::__private::Sealed {
+    /// The number.
+    fn get(self) -> u32;
+}
+
+impl crate::__private::Sealed for GlobalExpert {}
+impl crate::__private::Sealed for LocalExpert {}
+
+impl Expert for GlobalExpert {
+    fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Expert for LocalExpert {
+    fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// One value for each expert, of the layer or of a rank; `I` says which, and nothing else indexes it.
+///
+/// ```compile_fail,E0277
+/// use scalewright::moe::expert_map::{GlobalExpert, LocalExpert, PerExpert};
+/// let scales: PerExpert<GlobalExpert, f32> = PerExpert::new(vec![1.0; 288]);
+/// let first_of_the_rank = scales[LocalExpert(0)];
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PerExpert<I, T> {
+    values: Vec<T>,
+    index: PhantomData<I>,
+}
+
+impl<I: Expert, T> PerExpert<I, T> {
+    /// A value for each expert, ascending.
+    pub fn new(values: Vec<T>) -> Self {
+        Self { values, index: PhantomData }
+    }
+
+    /// The values, experts ascending.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+}
+
+impl<I: Expert, T> Index<I> for PerExpert<I, T> {
+    type Output = T;
+
+    /// Panics where a slice would.
+    fn index(&self, expert: I) -> &T {
+        &self.values[expert.get() as usize]
+    }
+}
 
 /// The experts of one rank: global to local, and back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,13 +105,15 @@ pub enum ExpertMapError {
         /// The expert.
         expert: GlobalExpert,
     },
-    /// A routing of a layer with another number of experts.
-    #[error("the map is of a layer with {map} experts, the routing of one with {routing}")]
-    Routing {
+    /// Something of a layer with another number of experts.
+    #[error("the map is of a layer with {map} experts, the {what} of one with {got}")]
+    Layer {
+        /// `routing` or `values`.
+        what: &'static str,
         /// Experts of the map's layer.
         map: usize,
-        /// Experts of the routing's layer.
-        routing: usize,
+        /// Experts of the other layer.
+        got: usize,
     },
 }
 
@@ -114,20 +174,42 @@ impl ExpertMap {
     /// without one.
     ///
     /// # Errors
-    /// [`ExpertMapError::Routing`] if the routing is of another layer.
+    /// [`ExpertMapError::Layer`] if the routing is of another layer.
     pub fn localize(&self, routing: &Routing) -> Result<Routing, ExpertMapError> {
-        let (map, experts) = (self.experts(), routing.experts());
-        if map != experts {
-            return Err(ExpertMapError::Routing { map, routing: experts });
-        }
+        self.check("routing", routing.experts())?;
         let local = |id| self.local(GlobalExpert(id)).map(|local| local.0);
         Ok(routing.localized(self.global.len(), local))
+    }
+
+    /// The rank's part of `all`, in its own order.
+    ///
+    /// # Errors
+    /// [`ExpertMapError::Layer`] if the values are of another layer.
+    pub fn select<T: Clone>(
+        &self,
+        all: &PerExpert<GlobalExpert, T>,
+    ) -> Result<PerExpert<LocalExpert, T>, ExpertMapError> {
+        self.check("values", all.values.len())?;
+        Ok(PerExpert::new(self.global.iter().map(|expert| all[*expert].clone()).collect()))
+    }
+
+    fn check(&self, what: &'static str, got: usize) -> Result<(), ExpertMapError> {
+        let map = self.experts();
+        if map == got { Ok(()) } else { Err(ExpertMapError::Layer { what, map, got }) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Backend;
+    use crate::config::{ActivationFunction, LayerConfig};
+    use crate::conformance::{Case, TOLERANCE, measure};
+    use crate::generated::backends::TritonUnquantized;
+    use crate::generated::formats::BF16;
+    use crate::tensor::Tokens;
+    use crate::weights::canonical::{Canonical, Stack};
+    use crate::weights::synthetic::{self, Shape};
 
     #[test]
     fn t19_ranks_hold_contiguous_ranges() {
@@ -141,6 +223,10 @@ mod tests {
             assert_eq!(map.local(GlobalExpert(range.start - 1)), None);
             assert_eq!(map.global(LocalExpert(1)), Some(GlobalExpert(range.start + 1)));
             assert_eq!(map.global(LocalExpert(range.len() as u32)), None);
+            let all = PerExpert::new((0..experts as u32).collect());
+            let own = map.select(&all).unwrap();
+            assert_eq!((own[LocalExpert(0)], own.values().len()), (range.start, range.len()));
+            assert!(map.select(&PerExpert::new(vec![0; experts - 1])).is_err());
         }
     }
 
@@ -164,6 +250,49 @@ mod tests {
         assert_eq!(seen, [1; 6]);
     }
 
+    /// The experts of a rank, cut out of a layer whose weights have no scales.
+    fn held(map: &ExpertMap, layer: &Canonical) -> Canonical {
+        let cut = |stack: &Stack| {
+            let size = stack.payload.len() / layer.experts;
+            let payload =
+                map.held().iter().flat_map(|expert| &stack.payload[expert.0 as usize * size..][..size]);
+            Stack::new(stack.rows, stack.cols, payload.copied().collect(), Vec::new())
+        };
+        let (gate, up, down) = (layer.gate.as_ref().map(cut), cut(&layer.up), cut(&layer.down));
+        Canonical { experts: map.held().len(), gate, up, down, ..layer.clone() }
+    }
+
+    /// What the ranks make of a layer adds up to the layer, by the reference and on the engine; no rank
+    /// makes nothing of it.
+    #[test]
+    fn ranks_add_up_to_the_layer() {
+        let shape = Shape { experts: 5, hidden: 64, intermediate: 32, top_k: 2 };
+        let layer = Canonical { biases: None, ..synthetic::weights(shape, 1, &BF16).unwrap() };
+        let values = synthetic::tokens(shape, 6, 2);
+        let tokens = Tokens::new(&values, 6, 64).unwrap();
+        // Nothing goes to expert 2.
+        let ids = vec![0, 1, 1, 3, 4, 0, 3, 4, 0, 3, 1, 4];
+        let routing =
+            Routing::new(6, 2, 5, ids, (1..=12).map(|weight| weight as f32 / 8.0).collect()).unwrap();
+        let config = LayerConfig::dynamic(ActivationFunction::SILU);
+        let run = |weights: &Canonical, routing: &Routing| {
+            let measured =
+                measure(TritonUnquantized::CONTRACT, &Case { weights, tokens, routing, config }).unwrap();
+            assert!(measured.error_quantised <= TOLERANCE, "{}", measured.error_quantised);
+            measured.output.into_iter().map(|value| value.to_f64()).collect::<Vec<f64>>()
+        };
+        let whole = run(&layer, &routing);
+        let mut sum = vec![0.0; whole.len()];
+        for rank in 0..2 {
+            let map = ExpertMap::of_rank(5, 2, rank).unwrap();
+            let part = run(&held(&map, &layer), &map.localize(&routing).unwrap());
+            assert!(part.iter().any(|value| *value != 0.0), "rank {rank} adds nothing");
+            sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        let largest = whole.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+        assert!(sum.iter().zip(&whole).all(|(sum, whole)| (sum - whole).abs() <= 1e-2 * largest));
+    }
+
     #[test]
     fn maps_that_make_no_sense_are_refused() {
         let held = |experts: &[u32]| {
@@ -176,6 +305,6 @@ mod tests {
         assert_eq!(ExpertMap::of_rank(4, 2, 2), Err(ExpertMapError::Rank { rank: 2, ranks: 2 }));
         let other = Routing::new(1, 1, 5, vec![0], vec![1.0]).unwrap();
         let refused = held(&[0]).unwrap().localize(&other);
-        assert_eq!(refused, Err(ExpertMapError::Routing { map: 4, routing: 5 }));
+        assert_eq!(refused, Err(ExpertMapError::Layer { what: "routing", map: 4, got: 5 }));
     }
 }

@@ -97,7 +97,7 @@ pub enum NanBlock {
     Smallest,
 }
 
-/// A block whose largest magnitude is infinite: its scale byte.
+/// A block whose largest magnitude is infinite: its scale byte and its elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InfinityBlock {
     /// The largest, 254.
@@ -110,8 +110,10 @@ pub enum InfinityBlock {
     Infinite,
     /// 127 is stored, but finite elements become zero; also where `even` rounds up to infinity.
     One,
-    /// 0.
+    /// 0; elements as in a block of subnormals.
     Smallest,
+    /// 0; finite elements become zero.
+    Zeroed,
 }
 
 /// What the elements of a block with scale byte 0 are divided by.

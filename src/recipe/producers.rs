@@ -106,10 +106,8 @@ impl Conventions {
     });
 
     /// vLLM's MXFP8 in torch.
-    pub const VLLM_TORCH: Self = Self::power_of_two(PowerOfTwo {
-        nan: NanBlock::LostAtZero,
-        ..Self::MODELOPT.power_of_two
-    });
+    pub const VLLM_TORCH: Self =
+        Self::power_of_two(PowerOfTwo { nan: NanBlock::LostAtZero, ..Self::MODELOPT.power_of_two });
 
     /// vLLM's Triton kernels for MX formats.
     pub const VLLM_TRITON: Self = Self {
@@ -127,10 +125,7 @@ impl Conventions {
             zero: ZeroSign::OfNegative,
             ..Elements::OURS
         },
-        ..Self::power_of_two(PowerOfTwo {
-            infinity: InfinityBlock::Smallest,
-            ..Self::MODELOPT.power_of_two
-        })
+        ..Self::power_of_two(PowerOfTwo { infinity: InfinityBlock::Smallest, ..Self::MODELOPT.power_of_two })
     };
 
     /// ModelOpt's MXFP4, whose zeros are negative; so is what it makes of NaN.
@@ -138,6 +133,7 @@ impl Conventions {
         elements: Elements { zero: ZeroSign::UnlessPositive, ..Self::FLASHINFER_PREPARE.elements },
         ..Self::power_of_two(PowerOfTwo {
             nan: NanBlock::LostAtZero,
+            infinity: InfinityBlock::Zeroed,
             ..Self::FLASHINFER_PREPARE.power_of_two
         })
     };
@@ -201,10 +197,7 @@ impl Conventions {
 
     /// DeepGEMM's casts, by token and by block, e8m0 scales included.
     pub const DEEPGEMM: Self = Self {
-        power_of_two: PowerOfTwo {
-            floor: Floor::AtLeast(1e-4),
-            ..Self::FP8_GROUPS_TRITON.power_of_two
-        },
+        power_of_two: PowerOfTwo { floor: Floor::AtLeast(1e-4), ..Self::FP8_GROUPS_TRITON.power_of_two },
         ..Self::quotient(Quotient {
             floor: Floor::AtLeast(1e-4),
             infinity: Infinity::Kept,
@@ -230,8 +223,7 @@ impl Conventions {
     }
 
     /// FlashInfer's dynamic scale of a tensor in its CUTLASS tests.
-    pub const FP8_DYNAMIC: Self =
-        Self::quotient(Quotient { floor: Floor::None, ..Self::DEEPGEMM.quotient });
+    pub const FP8_DYNAMIC: Self = Self::quotient(Quotient { floor: Floor::None, ..Self::DEEPGEMM.quotient });
 
     /// FlashInfer's DeepSeek tests.
     pub const DEEPSEEK: Self =
@@ -281,10 +273,8 @@ impl Conventions {
     };
 
     /// vLLM's int8 by group in Triton, which does not round.
-    pub const INT8_GROUPS_TRITON: Self = Self {
-        elements: Elements { rounding: ElementRounding::TowardZero, ..Elements::OURS },
-        ..Self::OURS
-    };
+    pub const INT8_GROUPS_TRITON: Self =
+        Self { elements: Elements { rounding: ElementRounding::TowardZero, ..Elements::OURS }, ..Self::OURS };
 
     /// torchao's symmetric int8. The scale is computed in the type of the input.
     pub const fn torchao_int8(arithmetic: Arithmetic) -> Self {

@@ -107,7 +107,7 @@ impl Codes {
         let is_number = |value: &&f64| value.is_finite();
         let mut magnitudes: Vec<f64> =
             values.iter().take(1 << (exponent_bits + mantissa_bits)).filter(is_number).copied().collect();
-        if top == Top::Ieee {
+        if top == Top::Ieee && element != ElementType::E5m2 {
             // For rounding, infinity stands one step above the largest number.
             magnitudes.push(power_of_two(1 << (exponent_bits - 1)));
         }
@@ -121,7 +121,7 @@ impl Codes {
         }
     }
 
-    /// The code whose value is nearest, ties to the even code. FP4 and FP8 saturate; the IEEE types
+    /// The code whose value is nearest, ties to the even code. FP4, FP6, FP8 and integers saturate; bf16, f16 and f32
     /// overflow to infinity from half a step above their largest number. NaN becomes the element's
     /// NaN, or zero where it has none.
     fn nearest(&self, value: f64) -> u32 {

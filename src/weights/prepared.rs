@@ -10,16 +10,15 @@ use rayon::prelude::*;
 
 use crate::backend::{Activation, Backend, Bias, BiasType, Contract};
 use crate::config::QuantConfig;
-use crate::cpu::dequantize::dequantize_matrix;
-use crate::cpu::quantize::{QuantizeError, quantize_matrix};
 use crate::format::{FormatSpec, Reach, Rounding, ScaleType};
 use crate::layout::{Extent, Half, Indivisible};
 use crate::moe::executable::NotExecutable;
 use crate::recipe::Recipe;
 use crate::scale::{Calibrated, Multiplier, NotAScale};
-use crate::tensor::{Tokens, WrongSize};
+use crate::tensor::WrongSize;
 
 use super::canonical::{Canonical, Matrix, Stack};
+use super::requantize::{self, RequantizeError};
 
 pub(crate) use plan::{Access, MatrixPlan, Plan, plan};
 pub use plan::{Logical, Physical};
@@ -165,7 +164,7 @@ pub enum PrepareError {
     },
     /// Requantisation.
     #[error(transparent)]
-    Quantize(#[from] QuantizeError),
+    Requantize(#[from] RequantizeError),
 }
 
 /// One matrix of every expert as a kernel reads it, experts outermost.
@@ -348,8 +347,13 @@ fn share_scales(halves: &mut [(Option<Half>, Projection<'_>)], experts: usize) -
         Ok(if up > gate { up } else { gate })
     };
     let shared = (0..experts).map(larger).collect::<Result<Vec<_>, _>>()?;
-    *gate = gate.rescaled("gate", &shared)?;
-    *up = up.rescaled("up", &shared)?;
+    let given = |scale: &Multiplier| Recipe {
+        calibrated: Some(Calibrated::Static(*scale)),
+        ..Recipe::dynamic(None)
+    };
+    let recipes: Vec<Recipe> = shared.iter().map(given).collect();
+    *gate = gate.requantize(gate.format, &recipes)?;
+    *up = up.requantize(up.format, &recipes)?;
     Ok(())
 }
 
@@ -375,7 +379,11 @@ impl<'a> Projection<'a> {
         }
         let loaded = Self { format: from, stack: std::borrow::Cow::Borrowed(stack) };
         loaded.check(experts).map_err(|error| PrepareError::Buffer { projection, error })?;
-        if from == to { Ok(loaded) } else { loaded.requantize(projection, to, experts) }
+        if from == to {
+            return Ok(loaded);
+        }
+        let rounding = to.block.filter(|block| block.scale == ScaleType::E8m0).map(|_| Rounding::Rceil);
+        loaded.requantize(to, &vec![Recipe::dynamic(rounding); experts])
     }
 
     fn check(&self, experts: usize) -> Result<(), WrongSize> {
@@ -403,42 +411,9 @@ impl<'a> Projection<'a> {
         Ok(())
     }
 
-    fn requantize(
-        &self,
-        projection: &'static str,
-        to: &'static FormatSpec,
-        experts: usize,
-    ) -> Result<Self, PrepareError> {
-        let rounding = to.block.filter(|block| block.scale == ScaleType::E8m0).map(|_| Rounding::Rceil);
-        self.quantized_anew(projection, to, &vec![Recipe::dynamic(rounding); experts])
-    }
-
-    /// The same numbers, each expert's under a scale of its own that is given.
-    fn rescaled(&self, projection: &'static str, scales: &[Multiplier]) -> Result<Self, PrepareError> {
-        let given = |scale: &Multiplier| Recipe {
-            calibrated: Some(Calibrated::Static(*scale)),
-            ..Recipe::dynamic(None)
-        };
-        self.quantized_anew(projection, self.format, &scales.iter().map(given).collect::<Vec<_>>())
-    }
-
-    /// Dequantised and quantised to `to`, each expert by its recipe.
-    fn quantized_anew(
-        &self,
-        projection: &'static str,
-        to: &'static FormatSpec,
-        recipes: &[Recipe],
-    ) -> Result<Self, PrepareError> {
-        let extent = self.stack.extent();
-        let mut stack = Stack::new(extent.rows, extent.cols, Vec::new(), Vec::new());
-        for (expert, recipe) in recipes.iter().enumerate() {
-            let values = dequantize_matrix(self.format, self.matrix(expert))
-                .map_err(|error| PrepareError::Buffer { projection, error })?;
-            let tokens = Tokens::new(&values, extent.rows, extent.cols).map_err(QuantizeError::from)?;
-            let quantized = quantize_matrix(tokens, to, *recipe)?;
-            stack.payload.extend(quantized.payload);
-            stack.scales.extend(quantized.scales);
-        }
+    /// The same numbers in another format, or under other scales: each expert by its recipe.
+    fn requantize(&self, to: &'static FormatSpec, recipes: &[Recipe]) -> Result<Self, PrepareError> {
+        let stack = requantize::stack(self.format, &self.stack, to, recipes)?;
         Ok(Self { format: to, stack: std::borrow::Cow::Owned(stack) })
     }
 

@@ -39,55 +39,63 @@ pub enum RequantizeError {
 /// [`RequantizeError`] if a buffer does not have the size that its format asks for, nothing quantises to
 /// `to`, or an expert's weights are all zero or not finite where one scale is chosen for all of them.
 pub fn requantize(weights: &Canonical, to: &'static FormatSpec) -> Result<Canonical, RequantizeError> {
-    let from = weights.format;
-    let requantized = |stacks: &[&Stack]| -> Result<Vec<Stack>, RequantizeError> {
-        let experts: Vec<Vec<Stack>> = (0..weights.experts)
-            .into_par_iter()
-            .map(|expert| {
-                let values = stacks.iter().map(|stack| dequantize_matrix(from, stack.matrix(from, expert)));
-                let values = values.collect::<Result<Vec<_>, _>>()?;
-                let recipe = recipe(to, &values).map_err(|error| RequantizeError::Scale { expert, error })?;
-                let matrices = stacks.iter().zip(&values);
-                let quantize = |(stack, values): (&&Stack, &Vec<f32>)| {
-                    let tokens = Tokens::new(values, stack.rows, stack.cols)?;
-                    let globals = match recipe.calibrated {
-                        Some(Calibrated::Global(divisor)) => vec![divisor.to_multiplier()],
-                        Some(Calibrated::Static(_)) | None => Vec::new(),
-                    };
-                    Ok(Stack { globals, ..quantize_matrix(tokens, to, recipe)? })
-                };
-                matrices.map(quantize).collect::<Result<Vec<_>, RequantizeError>>()
-            })
-            .collect::<Result<_, RequantizeError>>()?;
-        let of_stack = |index: usize, stack: &&Stack| {
-            let matrices = experts.iter().map(|expert| &expert[index]);
-            Stack::of_experts(stack.rows, stack.cols, matrices)
-        };
-        Ok(stacks.iter().enumerate().map(|(index, stack)| of_stack(index, stack)).collect())
-    };
-    let first: Vec<&Stack> = weights.gate.iter().chain([&weights.up]).collect();
-    let mut first = requantized(&first)?.into_iter().rev();
-    let mut down = requantized(&[&weights.down])?.into_iter();
-    let (Some(up), gate, Some(down)) = (first.next(), first.next(), down.next()) else {
-        unreachable!("as many stacks come back as were given");
-    };
-    Ok(Canonical { format: to, gate, up, down, ..weights.clone() })
+    let halves: Vec<&Stack> = weights.gate.iter().chain([&weights.up]).collect();
+    let of_halves = recipes(weights, &halves, to)?;
+    let of_down = recipes(weights, &[&weights.down], to)?;
+    let halve = |half: &Stack| stack(weights.format, half, to, &of_halves);
+    Ok(Canonical {
+        format: to,
+        gate: weights.gate.as_ref().map(halve).transpose()?,
+        up: halve(&weights.up)?,
+        down: stack(weights.format, &weights.down, to, &of_down)?,
+        ..weights.clone()
+    })
 }
 
-/// How the matrices of one expert that a kernel reads as one are quantised to `to`.
-fn recipe(to: &FormatSpec, matrices: &[Vec<f32>]) -> Result<Recipe, NoGlobalScale> {
-    let rounding = to.block.filter(|block| block.scale == ScaleType::E8m0).map(|_| Rounding::Rceil);
-    let amax = || magnitude(matrices);
-    let calibrated = match to.block {
-        _ if to.global.is_some() => Some(Calibrated::Global(global_scale(amax())?)),
-        Some(block) if block.rows == Reach::Whole => {
-            let scale = Multiplier::new(amax() / largest(to.element));
-            let error = |_| NoGlobalScale::Magnitude { part: 0, amax: amax() };
-            Some(Calibrated::Static(scale.map_err(error)?))
-        }
-        _ => None,
+/// `stack`, dequantised from `from` and quantised to `to`, each expert by its recipe.
+pub(crate) fn stack(
+    from: &'static FormatSpec,
+    stack: &Stack,
+    to: &'static FormatSpec,
+    recipes: &[Recipe],
+) -> Result<Stack, RequantizeError> {
+    let requantized = |(expert, recipe): (usize, &Recipe)| {
+        let values = dequantize_matrix(from, stack.matrix(from, expert))?;
+        Ok(quantize_matrix(Tokens::new(&values, stack.rows, stack.cols)?, to, *recipe)?)
     };
-    Ok(Recipe { rounding, calibrated, ..Recipe::default() })
+    let experts = recipes.par_iter().enumerate().map(requantized);
+    let experts = experts.collect::<Result<Vec<_>, RequantizeError>>()?;
+    Ok(Stack::of_experts(stack.rows, stack.cols, experts.iter()))
+}
+
+/// How each expert's matrices are quantised to `to`, those of `stacks` together.
+fn recipes(
+    weights: &Canonical,
+    stacks: &[&Stack],
+    to: &FormatSpec,
+) -> Result<Vec<Recipe>, RequantizeError> {
+    let rounding = to.block.filter(|block| block.scale == ScaleType::E8m0).map(|_| Rounding::Rceil);
+    let is_whole = to.block.is_some_and(|block| block.rows == Reach::Whole);
+    let of_expert = |expert: usize| {
+        if to.global.is_none() && !is_whole {
+            return Ok(Recipe::dynamic(rounding));
+        }
+        let from = weights.format;
+        let values = stacks.iter().map(|stack| dequantize_matrix(from, stack.matrix(from, expert)));
+        let amax = magnitude(&values.collect::<Result<Vec<_>, _>>()?);
+        let calibrated = calibrated(to, amax).map_err(|error| RequantizeError::Scale { expert, error })?;
+        Ok(Recipe { calibrated: Some(calibrated), ..Recipe::dynamic(rounding) })
+    };
+    (0..weights.experts).into_par_iter().map(of_expert).collect()
+}
+
+/// The scale of all numbers of an expert, the largest of which is `amax`.
+fn calibrated(to: &FormatSpec, amax: f32) -> Result<Calibrated, NoGlobalScale> {
+    if to.global.is_some() {
+        return global_scale(amax).map(Calibrated::Global);
+    }
+    let scale = Multiplier::new(amax / largest(to.element));
+    scale.map(Calibrated::Static).map_err(|_| NoGlobalScale::Magnitude { part: 0, amax })
 }
 
 /// The largest magnitude, or NaN if there is one.

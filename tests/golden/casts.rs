@@ -84,7 +84,8 @@ fn codes(element: ElementType, style: Elements, inputs: &[f32], theirs: &[u8]) -
     let theirs: Vec<u8> = kept.iter().map(|index| theirs[*index]).collect();
     let is_nan = |code: u8| element::decode(element, code).is_nan();
     let is_same = |ours: &u8, theirs: &u8| ours == theirs || (is_nan(*ours) && is_nan(*theirs));
-    let of = |encode: &dyn Fn(f32) -> u8| kept.iter().map(|index| encode(inputs[*index])).collect::<Vec<u8>>();
+    let of =
+        |encode: &dyn Fn(f32) -> u8| kept.iter().map(|index| encode(inputs[*index])).collect::<Vec<u8>>();
     all_same("engine", &of(&|x| element::encode(element, x, style)), &theirs, is_same)?;
     if style != Elements::OURS {
         return Ok(());

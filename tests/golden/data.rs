@@ -55,7 +55,9 @@ impl Relation {
     pub(crate) fn slots(&self) -> Vec<(&str, &str)> {
         match &self.outputs {
             Outputs::List(_) => Vec::new(),
-            Outputs::Slots(slots) => slots.iter().map(|(slot, name)| (slot.as_str(), name.as_str())).collect(),
+            Outputs::Slots(slots) => {
+                slots.iter().map(|(slot, name)| (slot.as_str(), name.as_str())).collect()
+            }
         }
     }
 
@@ -156,8 +158,8 @@ pub(crate) struct Listed {
 pub(crate) enum Except {
     /// Elements whose input is a subnormal f32.
     SubnormalInputs,
-    /// Elements of blocks with scale byte 255.
-    ScaleByte255,
+    /// Elements of blocks with scale byte 0 or 255.
+    EdgeScales,
 }
 
 impl Listed {

@@ -70,10 +70,7 @@ pub(crate) fn reference_matrix(
         .map_err(|error| error.to_string())
 }
 
-pub(crate) fn dequantize_matrix(
-    format: &'static FormatSpec,
-    matrix: Matrix<'_>,
-) -> Result<Vec<f32>, String> {
+pub(crate) fn dequantize_matrix(format: &'static FormatSpec, matrix: Matrix<'_>) -> Result<Vec<f32>, String> {
     dequantize::dequantize_matrix(format, matrix).map_err(|error| error.to_string())
 }
 

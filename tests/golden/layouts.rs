@@ -16,7 +16,10 @@ pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
         return Some(gathers(if tile(relation)? == 64 { "down_tile64" } else { "down_tile128" }, output));
     }
     if text.starts_with("gated reorder then shuffle") {
-        return Some(gathers(if tile(relation)? == 64 { "up_gate_tile64" } else { "up_gate_tile128" }, output));
+        return Some(gathers(
+            if tile(relation)? == 64 { "up_gate_tile64" } else { "up_gate_tile128" },
+            output,
+        ));
     }
     if text.starts_with("[r0, rM/2, r1, rM/2+1") {
         return Some(gathers("up_gate_interleaved", output));

@@ -4,7 +4,7 @@ use safetensors::Dtype;
 use scalewright::format::{FormatSpec, Rounding};
 use scalewright::recipe::Recipe;
 use scalewright::recipe::conventions::{Arithmetic, Conventions};
-use scalewright::scale::{Calibrated, Divisor};
+use scalewright::scale::{Calibrated, Divisor, Multiplier};
 
 use crate::data::{Relation, Tensor, Tensors};
 use crate::engine;
@@ -87,10 +87,9 @@ fn microscaled(family: Family, relation: &Relation) -> Option<Task> {
         (_, "vllm_triton_interp", _) if is_fp4 => (Rounding::Even, Conventions::VLLM_TRITON),
         (_, "vllm_triton_interp", _) => (Rounding::Rceil, Conventions::VLLM_TRITON),
         (_, "modelopt", _) => (Rounding::Rceil, of_element(Conventions::MODELOPT, Conventions::MODELOPT_FP4)),
-        (_, "ct", _) => (
-            Rounding::Even,
-            of_element(Conventions::COMPRESSED_TENSORS, Conventions::COMPRESSED_TENSORS_FP4),
-        ),
+        (_, "ct", _) => {
+            (Rounding::Even, of_element(Conventions::COMPRESSED_TENSORS, Conventions::COMPRESSED_TENSORS_FP4))
+        }
         (_, "quark_even", _) => (Rounding::Even, Conventions::QUARK),
         _ => return None,
     };
@@ -106,22 +105,31 @@ fn two_level(tensors: &Tensors, relation: &Relation, arithmetic: Arithmetic) -> 
         "fi_test_ref" => Conventions::FLASHINFER_TESTS_NVFP4,
         "fi_b12x" => Conventions::FLASHINFER_SM120_NVFP4,
         "fi_te_ref" => Conventions::TRANSFORMER_ENGINE_NVFP4,
-        // Given no scale but the way to choose one, torchao holds a multiplier that no divisor stands for.
-        "torchao" if !relation.source.contains("per_tensor_amax_to_scale") => Conventions::TORCHAO_NVFP4,
+        "torchao" => Conventions::TORCHAO_NVFP4,
         "ct" => Conventions::compressed_tensors_nvfp4(arithmetic),
         "modelopt" => Conventions::MODELOPT_NVFP4,
         _ => return None,
     };
-    let global = match (relation.params["global_amax"].as_f64(), relation.params["global_scale"].as_str()) {
+    let calibrated = Some(Calibrated::Global(global(tensors, relation)?));
+    let recipe = Recipe { calibrated, conventions, ..Recipe::default() };
+    Some(Task { format: engine::format("nvfp4"), recipe })
+}
+
+fn global(tensors: &Tensors, relation: &Relation) -> Option<Divisor> {
+    let input = relation.inputs.first()?;
+    if relation.source.contains("per_tensor_amax_to_scale") {
+        let amax = tensors[input.as_str()].reals().into_iter().fold(0.0, |amax: f32, x| amax.max(x.abs()));
+        return Some(Multiplier::new(amax / RANGE).ok()?.to_divisor());
+    }
+    let divisor = match (relation.params["global_amax"].as_f64(), relation.params["global_scale"].as_str()) {
         (Some(amax), _) => RANGE / amax as f32,
         (None, Some(name)) => {
-            let (case, _) = relation.inputs.first()?.split_once('/')?;
+            let (case, _) = input.split_once('/')?;
             tensors[format!("{case}/{name}.global_encode_scale").as_str()].reals()[0]
         }
         (None, None) => 1.0,
     };
-    let calibrated = Some(Calibrated::Global(Divisor::new(global).ok()?));
-    Some(Task { format: engine::format("nvfp4"), recipe: Recipe { calibrated, conventions, ..Recipe::default() } })
+    Divisor::new(divisor).ok()
 }
 
 /// The largest e4m3 times the largest e2m1.

@@ -3,25 +3,93 @@
 use safetensors::Dtype;
 use scalewright::backend::Grouping;
 use scalewright::moe::grouping::{Unit, place};
-use scalewright::moe::routing::{Groups, Method, Routing, Score, WeightOn, Weights, route};
+use scalewright::moe::routing::{Groups, Method, Routing, Score, Weights, route};
+use scalewright::reference::Chosen;
 
 use crate::data::{Outcome, Relation, Tensor, Tensors, all_same, close, same};
+
+/// Experts and weights, as a source stored them or as ours come out.
+pub(crate) struct Choice {
+    pub(crate) ids: Vec<Option<u32>>,
+    pub(crate) weights: Vec<f32>,
+    pub(crate) top_k: usize,
+}
+
+impl Choice {
+    pub(crate) fn stored(ids: &Tensor, weights: Vec<f32>) -> Self {
+        Self { ids: ids.words().into_iter().map(Some).collect(), weights, top_k: ids.cols() }
+    }
+
+    pub(crate) fn of(routing: &Routing) -> Self {
+        Self { ids: routing.ids().to_vec(), weights: routing.weights().to_vec(), top_k: routing.top_k() }
+    }
+
+    pub(crate) fn chosen(&self) -> Chosen<'_> {
+        Chosen { ids: &self.ids, weights: &self.weights, top_k: self.top_k }
+    }
+
+    pub(crate) fn routing(&self, experts: usize) -> Result<Routing, String> {
+        let ids: Vec<u32> = self.ids.iter().copied().flatten().collect();
+        let tokens = self.ids.len() / self.top_k;
+        Routing::new(tokens, self.top_k, experts, ids, self.weights.clone())
+            .map_err(|error| error.to_string())
+    }
+
+    /// The logit and the weight of each entry, by size within a token.
+    fn logits_and_weights(&self, logits: &Tensor) -> Vec<(f32, f32)> {
+        let values = logits.reals();
+        let logit = |entry: usize, id: u32| values[entry / self.top_k * logits.cols() + id as usize];
+        let ids = self.ids.iter().copied().flatten().enumerate();
+        let pairs: Vec<(f32, f32)> =
+            ids.map(|(entry, id)| logit(entry, id)).zip(self.weights.iter().copied()).collect();
+        let sorted = pairs.chunks(self.top_k).map(|token| {
+            let mut token = token.to_vec();
+            token.sort_by(|a, b| b.0.total_cmp(&a.0));
+            token
+        });
+        sorted.flatten().collect()
+    }
+}
+
+/// Whether ours are their experts, in any order, with the same weights but for a part of `relative`. An
+/// expert is known by its logit: torch says nothing of the order of ties, so of equal logits either
+/// expert will do.
+pub(crate) fn same_choice(logits: &Tensor, ours: &Choice, theirs: &Choice, relative: f64) -> Outcome {
+    let (ours, theirs) = (ours.logits_and_weights(logits), theirs.logits_and_weights(logits));
+    all_same("logits and weights of the chosen", &ours, &theirs, |(logit, weight), (theirs, their_weight)| {
+        logit == theirs && close((*weight).into(), (*their_weight).into(), relative, 0.0)
+    })
+}
+
+/// 1e-6, and one unit in the last place where the source rounds to bf16.
+fn tolerance(weights: &Tensor) -> f64 {
+    if weights.dtype == Dtype::BF16 { 1.0 / 128.0 } else { 1e-6 }
+}
 
 pub(crate) fn check(tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let logits = &tensors[relation.inputs.first()?.as_str()];
     let output = *relation.outputs().first()?;
-    if output == "ties.torch_topk_ids" {
+    if output.ends_with(".torch_topk_ids") {
         return Some(same_logits(logits, &tensors[output]));
     }
-    let case = output.split('.').next()?;
+    let (case, rest) = output.split_once('.')?;
+    let prefix = match rest.split_once('.') {
+        Some((method, _)) => format!("{case}.{method}"),
+        None => case.to_owned(),
+    };
     let corrections = || tensors[format!("{case}.bias").as_str()].reals();
-    let prefix = output.trim_end_matches(".*").trim_end_matches(".weights");
     let method = method(relation, corrections)?;
-    Some(ours(logits, method).and_then(|ours| {
-        if relation.source.starts_with("flashinfer-git:tests/moe/trtllm_gen_fused_moe_utils") {
-            flashinfer(&ours, tensors, prefix, relation)
-        } else {
-            ids_and_weights(&ours, tensors, prefix)
+    let tensor = |name: &str| &tensors[format!("{prefix}.{name}").as_str()];
+    Some(ours(logits, method).and_then(|ours| match relation.source.rsplit([':', '.']).next() {
+        Some(source) if source.starts_with("routing_reference") => {
+            flashinfer(&ours, logits, tensor, relation)
+        }
+        // The one source that says what it does of ties.
+        Some("_routing_softmax_topk") => lowest_index_first(&ours, tensor),
+        _ => {
+            let weights = tensor("weights");
+            let theirs = Choice::stored(tensor("ids"), weights.reals());
+            same_choice(logits, &Choice::of(&ours), &theirs, tolerance(weights))
         }
     }))
 }
@@ -72,21 +140,10 @@ fn ours(logits: &Tensor, method: Method) -> Result<Routing, String> {
     route(&logits.reals(), tokens, experts, &method).map_err(|error| error.to_string())
 }
 
-/// Experts and weights of each token, heaviest first, as the sources have them.
-fn heaviest_first(routing: &Routing) -> Vec<Vec<(u32, f32)>> {
-    let ids: Vec<u32> = routing.ids().iter().copied().flatten().collect();
-    let pairs: Vec<(u32, f32)> = ids.into_iter().zip(routing.weights().iter().copied()).collect();
-    let sorted = |token: &[(u32, f32)]| {
-        let mut token = token.to_vec();
-        token.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        token
-    };
-    pairs.chunks(routing.top_k()).map(sorted).collect()
-}
-
-/// 1e-6, and one unit in the last place where the source rounds to bf16.
-fn tolerance(weights: &Tensor) -> f64 {
-    if weights.dtype == Dtype::BF16 { 1.0 / 128.0 } else { 1e-6 }
+fn lowest_index_first<'a>(ours: &Routing, tensor: impl Fn(&str) -> &'a Tensor) -> Outcome {
+    let theirs = Choice::stored(tensor("ids"), tensor("weights").reals());
+    same("experts", ours.ids(), &theirs.ids)?;
+    same_weights("weights", ours.weights(), tensor("weights"))
 }
 
 fn same_weights(what: &str, ours: &[f32], theirs: &Tensor) -> Outcome {
@@ -96,28 +153,28 @@ fn same_weights(what: &str, ours: &[f32], theirs: &Tensor) -> Outcome {
     })
 }
 
-fn ids_and_weights(ours: &Routing, tensors: &Tensors, prefix: &str) -> Outcome {
-    let (ids, weights): (Vec<u32>, Vec<f32>) = heaviest_first(ours).into_iter().flatten().unzip();
-    let case = prefix.trim_end_matches(".ids");
-    same("experts", &ids, &tensors[format!("{case}.ids").as_str()].words())?;
-    same_weights("weights", &weights, &tensors[format!("{case}.weights").as_str()])
-}
-
-/// FlashInfer's dense scores, zero where an expert is not chosen, and its padded permutation.
-fn flashinfer(ours: &Routing, tensors: &Tensors, prefix: &str, relation: &Relation) -> Outcome {
-    let tensor = |name: &str| &tensors[format!("{prefix}.{name}").as_str()];
-    let chosen = heaviest_first(ours);
-    let (ids, weights): (Vec<u32>, Vec<f32>) = chosen.iter().flatten().copied().unzip();
-    same("experts", &ids, &tensor("topKIndices").words())?;
-    same_weights("weights", &weights, tensor("topKLogits"))?;
+/// FlashInfer's experts, heaviest first; its dense scores, zero where an expert is not chosen; and its
+/// padded permutation.
+fn flashinfer<'a>(
+    ours: &Routing,
+    logits: &Tensor,
+    tensor: impl Fn(&str) -> &'a Tensor,
+    relation: &Relation,
+) -> Outcome {
+    let weights = tensor("topKLogits");
+    let theirs = Choice::stored(tensor("topKIndices"), weights.reals());
+    same_choice(logits, &Choice::of(ours), &theirs, tolerance(weights))?;
+    if theirs.weights.chunks(theirs.top_k).any(|token| !token.is_sorted_by(|a, b| a >= b)) {
+        return Err("an expert comes before one that weighs more".into());
+    }
     let mut dense = vec![0.0; ours.tokens() * ours.experts()];
-    for (token, chosen) in chosen.iter().enumerate() {
-        chosen.iter().for_each(|(id, weight)| dense[token * ours.experts() + *id as usize] = *weight);
+    for (entry, (id, weight)) in theirs.ids.iter().zip(&theirs.weights).enumerate() {
+        let expert = id.ok_or("an entry has no expert")? as usize;
+        dense[entry / theirs.top_k * ours.experts() + expert] = *weight;
     }
     same_weights("scores", &dense, tensor("scores"))?;
     let padding = relation.params["padding"].as_u64().ok_or("no padding")? as usize;
-    let sorted = Routing::new(ours.tokens(), ours.top_k(), ours.experts(), ids, weights);
-    permutation(&sorted.map_err(|error| error.to_string())?, padding, tensor)
+    permutation(&theirs.routing(ours.experts())?, padding, tensor)
 }
 
 /// FlashInfer's permutation: experts ascending, each from the next multiple of `padding`; -1 where a row
@@ -127,7 +184,6 @@ pub(crate) fn permutation<'a>(
     padding: usize,
     tensor: impl Fn(&str) -> &'a Tensor,
 ) -> Outcome {
-    assert_eq!(routing.weight_on(), WeightOn::Output);
     let permutation = routing.by_expert();
     let placement = place(Grouping::Ranges { start_multiple: padding }, &permutation, Unit::Pair);
     let words = |values: &[usize]| -> Vec<u32> { values.iter().map(|value| *value as u32).collect() };

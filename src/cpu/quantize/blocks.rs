@@ -36,9 +36,9 @@ impl Spread {
     #[inline(always)]
     fn of(scheme: &Scheme, values: &[f32]) -> Self {
         if scheme.is_affine() {
-            return values.iter().fold(Self::EMPTY, |spread, value| {
-                spread.join(Self { least: *value, greatest: *value })
-            });
+            return values
+                .iter()
+                .fold(Self::EMPTY, |spread, value| spread.join(Self { least: *value, greatest: *value }));
         }
         Self { least: 0.0, greatest: scheme.magnitude(values) }
     }
@@ -117,7 +117,8 @@ fn blocks_of_rows<T: Real>(job: Job<'_, T>, stack: &mut Stack, zero_points: &mut
             |(values, spreads, steps), (row, ((payload, scales), zero_points))| {
                 spread_row(unit, scheme, size, tokens.row(row), values, spreads);
                 let stored = scales.chunks_exact_mut(scale_bytes).zip(zero_points);
-                let step = |(spread, (scale, zero_point)): (&Spread, _)| spread.choose(scheme, scale, zero_point);
+                let step =
+                    |(spread, (scale, zero_point)): (&Spread, _)| spread.choose(scheme, scale, zero_point);
                 steps.clear();
                 steps.extend(spreads.iter().zip(stored).map(step));
                 encode_row(unit, scheme, size, values, steps, payload);

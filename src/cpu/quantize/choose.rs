@@ -86,7 +86,9 @@ impl Scheme {
             (None, None) => match (block.scale, block.zero_point, recipe.rounding) {
                 (ScaleType::E8m0, None, Some(rounding)) => Choice::PowerOfTwo(rounding),
                 (ScaleType::E8m0, None, None) => return Err(QuantizeError::NoRounding { format: name }),
-                (ScaleType::E4m3, _, _) => return refuse("e4m3 scales need a second level to choose them by"),
+                (ScaleType::E4m3, _, _) => {
+                    return refuse("e4m3 scales need a second level to choose them by");
+                }
                 (_, None, None) => Choice::Quotient,
                 (ScaleType::F32, None, Some(rounding)) => Choice::QuotientPowerOfTwo(rounding),
                 (_, _, Some(rounding)) => return Err(QuantizeError::Rounding { format: name, rounding }),
@@ -145,9 +147,7 @@ impl Scheme {
                     _ => Step::Multiply(e8m0_decode(254 - byte)),
                 }
             }
-            Choice::Quotient | Choice::Affine => {
-                self.divide(bounded(amax) / largest(self.element), scale)
-            }
+            Choice::Quotient | Choice::Affine => self.divide(bounded(amax) / largest(self.element), scale),
             Choice::QuotientPowerOfTwo(rounding) => {
                 self.divide(e8m0_decode(e8m0_scale(bounded(amax), self.element, rounding)), scale)
             }
@@ -159,7 +159,7 @@ impl Scheme {
                 match code {
                     0x7F => Step::AllNan,
                     0 => Step::Multiply(0.0),
-                    _ => Step::Multiply(1.0 / (e4m3_decode(code) * (1.0 / global.get()))),
+                    _ => Step::Multiply(1.0 / (e4m3_decode(code) * global.to_multiplier().get())),
                 }
             }
             Choice::Static(multiplier) => {
@@ -179,10 +179,8 @@ impl Scheme {
                 step
             }
             Choice::QuotientPowerOfTwo(rounding) => {
-                let (byte, step) = theirs::power_of_two(amax, self.element, rounding, theirs.power_of_two);
-                // Where byte 255 reads as infinity, f32 has one.
-                let lost = matches!(step, Step::AllNan);
-                store(self.scale, if byte == 255 && !lost { f32::INFINITY } else { e8m0_decode(byte) }, scale);
+                let (value, step) = theirs::quotient_power_of_two(amax, self.element, rounding, theirs);
+                store(self.scale, value, scale);
                 step
             }
             Choice::Quotient | Choice::Affine => {
@@ -241,9 +239,11 @@ impl Scheme {
     pub(super) fn encode(&self, steps: &[Step], block: usize, values: &[f32], bytes: &mut [u8]) {
         let element = self.element;
         if let Some(theirs) = &self.theirs {
-            return in_blocks(element, steps, block, values, bytes, |step, values, bytes| {
+            let blocks = values.chunks(block).zip(bytes.chunks_mut(element.bytes(block)));
+            for ((values, bytes), step) in blocks.zip(steps) {
                 theirs::encode(element, theirs.elements, step, values, bytes);
-            });
+            }
+            return;
         }
         // The element is told apart once, not for each block.
         match element {
@@ -299,22 +299,8 @@ fn store(scale: ScaleType, value: f32, bytes: &mut [u8]) -> f32 {
     }
 }
 
-/// Calls `encode` with each block: its step, its values and its bytes.
-#[inline(always)]
-fn in_blocks(
-    element: ElementType,
-    steps: &[Step],
-    block: usize,
-    values: &[f32],
-    bytes: &mut [u8],
-    encode: impl Fn(&Step, &[f32], &mut [u8]),
-) {
-    let blocks = values.chunks(block).zip(bytes.chunks_mut(element.bytes(block)));
-    for ((values, bytes), step) in blocks.zip(steps) {
-        encode(step, values, bytes);
-    }
-}
-
+/// A loop and no closure over blocks: a closure of that size is not inlined, and so not compiled for
+/// the vector unit.
 #[inline(always)]
 fn encode_blocks(
     element: ElementType,
@@ -324,15 +310,18 @@ fn encode_blocks(
     bytes: &mut [u8],
     encode: impl Fn(f32) -> u8,
 ) {
-    in_blocks(element, steps, block, values, bytes, |step, values, bytes| match *step {
-        Step::Multiply(factor) => write(element, values, bytes, |value| encode(value * factor)),
-        Step::Divide(divisor) => write(element, values, bytes, |value| encode(value / divisor)),
-        Step::Shift { divisor, zero_point } => {
-            let shift = f32::from(zero_point);
-            write(element, values, bytes, |value| encode(round(value / divisor) + shift));
+    let blocks = values.chunks(block).zip(bytes.chunks_mut(element.bytes(block)));
+    for ((values, bytes), step) in blocks.zip(steps) {
+        match *step {
+            Step::Multiply(factor) => write(element, values, bytes, |value| encode(value * factor)),
+            Step::Divide(divisor) => write(element, values, bytes, |value| encode(value / divisor)),
+            Step::Shift { divisor, zero_point } => {
+                let shift = f32::from(zero_point);
+                write(element, values, bytes, |value| encode(round(value / divisor) + shift));
+            }
+            Step::AllNan => write(element, values, bytes, |_| encode(f32::NAN)),
         }
-        Step::AllNan => write(element, values, bytes, |_| encode(f32::NAN)),
-    });
+    }
 }
 
 #[inline(always)]

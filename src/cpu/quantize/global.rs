@@ -58,7 +58,10 @@ pub fn global_scale(amax: f32) -> Result<Divisor, NoGlobalScale> {
 ///
 /// # Errors
 /// [`NoGlobalScale`], naming the first part that has none; an expert without rows is such a part.
-pub fn global_scales<T: Real>(tokens: Tokens<'_, T>, scope: Scope<'_>) -> Result<Vec<Divisor>, NoGlobalScale> {
+pub fn global_scales<T: Real>(
+    tokens: Tokens<'_, T>,
+    scope: Scope<'_>,
+) -> Result<Vec<Divisor>, NoGlobalScale> {
     let rows: Vec<f32> = (0..tokens.rows()).into_par_iter().map(|row| magnitude(tokens.row(row))).collect();
     let parts = match scope {
         Scope::Tensor => vec![magnitude(&rows)],
@@ -88,7 +91,6 @@ fn magnitude<T: Real>(values: &[T]) -> f32 {
     f32::from_bits(bits.unwrap_or(0))
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,10 +110,7 @@ mod tests {
     #[test]
     fn what_has_no_scale_is_named() {
         let of = |values: &[f32], scope| global_scales(Tokens::new(values, values.len(), 1).unwrap(), scope);
-        assert_eq!(
-            of(&[1.0, 0.0], Scope::Token),
-            Err(NoGlobalScale::Magnitude { part: 1, amax: 0.0 })
-        );
+        assert_eq!(of(&[1.0, 0.0], Scope::Token), Err(NoGlobalScale::Magnitude { part: 1, amax: 0.0 }));
         assert_eq!(
             of(&[1.0, 2.0], Scope::Expert(&[2, 0])),
             Err(NoGlobalScale::Magnitude { part: 1, amax: 0.0 })

@@ -72,8 +72,13 @@ fn scores(logits: &[f32], score: Score) -> Vec<f32> {
 fn softmax(values: &[f32]) -> Vec<f32> {
     let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let exponentials: Vec<f32> = values.iter().map(|value| (value - largest).exp()).collect();
-    let sum: f32 = exponentials.iter().sum();
+    let sum = sum(&exponentials);
     exponentials.into_iter().map(|exponential| exponential / sum).collect()
+}
+
+/// Rounded once, however many there are.
+fn sum(values: &[f32]) -> f32 {
+    values.iter().copied().map(f64::from).sum::<f64>() as f32
 }
 
 /// The experts of a token, best first.
@@ -118,7 +123,7 @@ fn weigh(scores: Vec<f32>, weights: Weights) -> Vec<f32> {
         Weights::AsScored => scores,
         Weights::Softmax => softmax(&scores),
         Weights::Renormalized { epsilon } => {
-            let sum = scores.iter().sum::<f32>() + epsilon;
+            let sum = sum(&scores) + epsilon;
             scores.into_iter().map(|score| score / sum).collect()
         }
     }

@@ -47,7 +47,7 @@ fn rows_are_taken_apart() {
     let weights = loaded.weights;
     assert_eq!((weights.experts, weights.hidden, weights.intermediate), (2, 64, 32));
     // Row 1 of expert 1: rows 64 + 2 and 64 + 3 of the file.
-    assert_eq!(weights.gate.payload[(32 + 1) * 32], 66);
+    assert_eq!(weights.gate.as_ref().unwrap().payload[(32 + 1) * 32], 66);
     assert_eq!(weights.up.payload[(32 + 1) * 32], 67);
     assert_eq!(weights.up.scales[(32 + 1) * 2], 67);
     let biases = weights.biases.unwrap();

@@ -1,6 +1,7 @@
 use super::*;
-use crate::backend::{Kernel, Known, WeightContract, WeightPad};
+use crate::backend::{BiasOrder, Kernel, Known, WeightContract, WeightPad};
 use crate::cpu::fixtures::*;
+use crate::layout::Order;
 use crate::weights::canonical::Biases;
 
 const SILU: Activation = Activation::Silu;
@@ -16,7 +17,7 @@ fn tagged() -> Canonical {
         let values: Vec<f32> = (0..2 * rows * cols).map(tag).collect();
         bf16_stack(rows, cols, &values)
     };
-    let (gate, up, down) = (matrix(1, 3, 2), matrix(2, 3, 2), matrix(3, 2, 3));
+    let (gate, up, down) = (Some(matrix(1, 3, 2)), matrix(2, 3, 2), matrix(3, 2, 3));
     Canonical { format: &BF16, experts: 2, hidden: 2, intermediate: 3, gate, up, down, biases: None }
 }
 
@@ -75,13 +76,13 @@ fn payload_digits_move_elements() {
 /// One block of 32 a row, its scale byte the row's number and `first`.
 fn fp4_stack(first: u8, rows: usize) -> Stack {
     let scales = (0..2 * rows).map(|row| first + row as u8).collect();
-    Stack { rows, cols: 32, payload: vec![0x22; 2 * rows * 16], scales }
+    Stack::new(rows, 32, vec![0x22; 2 * rows * 16], scales)
 }
 
 #[test]
 fn scales_follow_their_rows_into_the_layout() {
     let contract = mx(&SWIZZLED, crate::backend::Grouping::Tokens);
-    let (gate, up, down) = (fp4_stack(1, 32), fp4_stack(101, 32), fp4_stack(1, 32));
+    let (gate, up, down) = (Some(fp4_stack(1, 32)), fp4_stack(101, 32), fp4_stack(1, 32));
     let canonical =
         Canonical { format: &MXFP4, experts: 2, hidden: 32, intermediate: 32, gate, up, down, biases: None };
     let prepared = prepare(&contract, SILU, &canonical).unwrap();
@@ -99,6 +100,7 @@ fn scales_follow_their_rows_into_the_layout() {
 fn an_order_that_tears_a_scale_block_is_refused() {
     let mut contract = plain();
     contract.weight.format = &FP8_TILES;
+    contract.weight.requantize_from = Some(&BF16);
     contract.weight.scale = Some(weight_scale(&LINEAR));
     // Halves of three rows in blocks of two: the second half begins inside a block.
     let torn = |contract: &Contract| prepare(contract, SILU, &tagged()).unwrap_err();
@@ -120,6 +122,108 @@ fn an_order_that_tears_a_scale_block_is_refused() {
     assert_eq!(prepared.gate_up.scales.len(), 2 * 4 * 4);
     // The first tile of up holds 32 to 37.
     assert_eq!(prepared.gate_up.scales[..4], (37.0f32 / 448.0).to_le_bytes());
+}
+
+/// Weights of another format are not requantised behind the caller's back.
+#[test]
+fn only_the_formats_of_the_row_are_taken() {
+    let mut contract = padded(plain());
+    contract.weight.format = &FP8_TILES;
+    contract.weight.scale = Some(weight_scale(&LINEAR));
+    contract.weight.gate_up = BY_UP_GATE;
+    let error = prepare(&contract, SILU, &tagged()).unwrap_err();
+    assert!(matches!(error, PrepareError::Format { reads: "fp8_2x4", format: "bf16", .. }));
+    let requantized = crate::weights::requantize::requantize(&tagged(), &FP8_TILES).unwrap();
+    let prepared = prepare(&contract, SILU, &requantized).unwrap();
+    assert_eq!(prepared.requantized_from, None);
+    contract.weight.requantize_from = Some(&BF16);
+    let by_itself = prepare(&contract, SILU, &tagged()).unwrap();
+    assert_eq!(by_itself.gate_up.payload, prepared.gate_up.payload);
+    assert_eq!(by_itself.requantized_from, Some(&BF16));
+}
+
+/// A kernel that reads gate and up as one matrix has one scale for both: the larger one.
+#[test]
+fn halves_share_the_scale_of_a_matrix() {
+    let scaled = |code: u8, rows: usize, cols: usize, scale: f32| {
+        Stack::new(rows, cols, vec![code; rows * cols], scale.to_le_bytes().to_vec())
+    };
+    let mut contract = plain();
+    contract.weight.format = &FP8_TENSOR;
+    contract.weight.scale = Some(weight_scale(&LINEAR));
+    let canonical = Canonical {
+        format: &FP8_TENSOR,
+        experts: 1,
+        hidden: 2,
+        intermediate: 2,
+        // 1.0 times 2 and 4.0 times 8.
+        gate: Some(scaled(0x38, 2, 2, 2.0)),
+        up: scaled(0x48, 2, 2, 8.0),
+        down: scaled(0x38, 2, 2, 1.0),
+        biases: None,
+    };
+    let prepared = prepare(&contract, SILU, &canonical).unwrap();
+    assert_eq!(prepared.gate_up.scales, 8.0f32.to_le_bytes());
+    // Up keeps its codes, gate is 0.25 under the larger scale.
+    assert_eq!(prepared.gate_up.payload, [[0x48; 4], [0x28; 4]].concat());
+    let mut broken = canonical.clone();
+    broken.up.scales = 0.0f32.to_le_bytes().to_vec();
+    let error = prepare(&contract, SILU, &broken).unwrap_err();
+    assert!(matches!(error, PrepareError::Scale { expert: 0, .. }), "{error}");
+}
+
+/// Second-level scales of gate and up cannot differ, because the kernel applies one to both.
+#[test]
+fn second_level_scales_of_halves_are_equal() {
+    let one = |global: f32| Stack {
+        globals: vec![Multiplier::new(global).unwrap()],
+        ..Stack::new(16, 16, vec![0x22; 16 * 8], vec![0x38; 16])
+    };
+    let mut contract = plain();
+    contract.weight.format = &NVFP4;
+    contract.weight.scale = Some(weight_scale(&LINEAR));
+    let canonical = |gate: f32, up: f32| Canonical {
+        format: &NVFP4,
+        experts: 1,
+        hidden: 16,
+        intermediate: 16,
+        gate: Some(one(gate)),
+        up: one(up),
+        down: one(3.0),
+        biases: None,
+    };
+    let prepared = prepare(&contract, SILU, &canonical(0.5, 0.5)).unwrap();
+    assert_eq!(prepared.gate_up.globals, [Multiplier::new(0.5).unwrap()]);
+    assert_eq!(prepared.down.globals, [Multiplier::new(3.0).unwrap()]);
+    let error = prepare(&contract, SILU, &canonical(0.5, 0.25)).unwrap_err();
+    assert_eq!(error, PrepareError::GlobalsDiffer { experts: vec![0] });
+    let mut missing = canonical(0.5, 0.5);
+    missing.down.globals.clear();
+    let error = prepare(&contract, SILU, &missing).unwrap_err();
+    assert!(matches!(error, PrepareError::Buffer { projection: "down", error: WrongSize::Levels { .. } }));
+}
+
+#[test]
+fn plain_weights_have_one_half() {
+    static ORDERS: &[(Activation, &Order)] = &[(Activation::Relu2NoMul, &ROWS)];
+    let mut contract = padded(plain());
+    contract.weight.gate_up = ORDERS;
+    let canonical = Canonical { gate: None, ..tagged() };
+    let prepared = prepare(&contract, Activation::Relu2NoMul, &canonical).unwrap();
+    assert_eq!(values(&prepared.gate_up)[..8], [32.0, 33.0, 36.0, 37.0, 40.0, 41.0, 0.0, 0.0]);
+    let error = prepare(&contract, Activation::Relu2NoMul, &tagged()).unwrap_err();
+    assert_eq!(error, PrepareError::Gated { activation: Activation::Relu2NoMul, halves: 2 });
+}
+
+/// Stored biases are in Marlin's order, which is not that of their rows: `marlin_permute_bias` puts
+/// source 2 (c / 8) + 8 ((c % 8) / 2) + c % 2 at place c of each 32.
+#[test]
+fn marlin_permutes_biases() {
+    let source = |c: usize| 2 * (c / 8) + 8 * (c % 8 / 2) + c % 2;
+    for c in 0..64 {
+        let row = c / 32 * 32 + source(c % 32);
+        assert_eq!(BiasOrder::Marlin.position(row), c, "row {row}");
+    }
 }
 
 #[test]

@@ -2,14 +2,15 @@
 
 use half::bf16;
 use scalewright::config::ActivationFunction;
-use scalewright::moe::routing::{Method, route};
+use scalewright::moe::routing::{Method, Routing, route};
 use scalewright::reference;
 use scalewright::weights::canonical::{Canonical, Stack};
 use scalewright::weights::gpt_oss::{self, Checkpoint};
 
-use super::{IN_BF16, IN_F32, Stored, Tolerance, logits, rows, same_experts, size, text};
-use crate::data::{File, Outcome, Relation, Tensors, all_same, close, path};
+use super::{IN_BF16, IN_F32, Tolerance, logits, rows, size, text};
+use crate::data::{File, Outcome, Relation, Tensor, Tensors, all_same, path};
 use crate::engine;
+use crate::routing::{Choice, same_choice};
 
 pub(super) fn check(file: &File, tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let checkpoint = gpt_oss::load(&path(&file.file), engine::format("mxfp4"), None).ok()?;
@@ -101,8 +102,11 @@ fn intermediate(file: &File, weights: &Canonical, tensors: &Tensors) -> Outcome 
 fn block(file: &File, checkpoint: &Checkpoint, tensors: &Tensors, precision: &Precision) -> Outcome {
     let tensor = |name: &str| &tensors[format!("hf_{}.{name}", precision.name).as_str()];
     let input = tensors["x"].doubles();
-    let stored = Stored::new(tensor("topk_ids"), tensor("topk_weights").reals());
-    routed(checkpoint, &input, &tensor("router_logits").doubles(), &stored, precision)?;
+    let theirs = tensor("router_logits");
+    precision.logits.judge("logits", &own_logits(checkpoint, &input)?, &theirs.doubles())?;
+    let stored = Choice::stored(tensor("topk_ids"), tensor("topk_weights").reals());
+    let own = Choice::of(&routing(theirs, stored.top_k)?);
+    same_choice(theirs, &own, &stored, precision.weights)?;
 
     let Checkpoint { weights, .. } = checkpoint;
     let ours = reference::layer(weights, activation(file), stored.chosen(), &input, None).map_err(text)?;
@@ -114,63 +118,51 @@ fn block(file: &File, checkpoint: &Checkpoint, tensors: &Tensors, precision: &Pr
     Ok(())
 }
 
-/// Their logits from their router, and their experts and weights from their logits.
-fn routed(
-    checkpoint: &Checkpoint,
-    input: &[f64],
-    theirs: &[f64],
-    stored: &Stored,
-    precision: &Precision,
-) -> Outcome {
-    let ours = own_logits(checkpoint, input)?;
-    precision.logits.judge("logits", &ours, theirs)?;
-    let routing = routing(theirs, checkpoint.weights.experts, stored.top_k)?;
-    let routing = Stored::of(&routing);
-    // Logits of bf16 tie, and torch says nothing of the order of ties: there the logit has to be the
-    // same, not the expert.
-    let logit = |stored: &Stored| -> Vec<(f64, f32)> {
-        let experts = checkpoint.weights.experts;
-        let at = |(entry, id): (usize, u32)| theirs[entry / stored.top_k * experts + id as usize];
-        let ids = stored.ids.iter().copied().flatten().enumerate();
-        ids.map(at).zip(stored.weights.iter().copied()).collect()
-    };
-    all_same("chosen logits", &logit(&routing), &logit(stored), |(ours, weight), (theirs, their_weight)| {
-        ours == theirs && close((*weight).into(), (*their_weight).into(), precision.weights, 0.0)
-    })?;
-    if precision.name == "f32" { same_experts(&routing, stored, precision.weights) } else { Ok(()) }
-}
-
 fn own_logits(checkpoint: &Checkpoint, input: &[f64]) -> Result<Vec<f64>, String> {
     let router = checkpoint.router.as_ref().ok_or("the file has no router")?;
     let doubles = |values: &[f32]| -> Vec<f64> { values.iter().copied().map(f64::from).collect() };
     Ok(logits(input, &doubles(&router.weight), Some(&doubles(&router.bias)), checkpoint.weights.hidden))
 }
 
-fn routing(
-    logits: &[f64],
-    experts: usize,
-    top_k: usize,
-) -> Result<scalewright::moe::routing::Routing, String> {
-    let logits: Vec<f32> = logits.iter().map(|logit| *logit as f32).collect();
-    route(&logits, logits.len() / experts, experts, &Method::renormalize(top_k)).map_err(text)
+fn routing(logits: &Tensor, top_k: usize) -> Result<Routing, String> {
+    route(&logits.reals(), logits.shape[0], logits.cols(), &Method::renormalize(top_k)).map_err(text)
 }
 
 /// OpenAI's block: the norm before the router, and the residual after the sum.
 fn open_ai(file: &File, checkpoint: &Checkpoint, tensors: &Tensors, precision: &Precision) -> Outcome {
-    let tensor = |name: &str| tensors[format!("oai_{}.{name}", precision.name).as_str()].doubles();
+    let tensor = |name: &str| &tensors[format!("oai_{}.{name}", precision.name).as_str()];
     let weights = &checkpoint.weights;
     let x = tensors["x"].doubles();
     let epsilon = file.params["rms_norm_eps"].as_f64().ok_or("no epsilon")?;
     let normed = rms_norm(&x, &tensors["norm.scale"].doubles(), epsilon);
-    precision.logits.judge("norm", &normed, &tensor("normed"))?;
+    precision.logits.judge("norm", &normed, &tensor("normed").doubles())?;
 
     // From here on with their numbers, so that rounding them tells nothing from a mistake.
-    let (normed, theirs) = (tensor("normed"), tensor("logits"));
-    precision.logits.judge("logits", &own_logits(checkpoint, &normed)?, &theirs)?;
-    let stored = Stored::of(&routing(&theirs, weights.experts, size(file, "topk"))?);
-    let layer = reference::layer(weights, activation(file), stored.chosen(), &normed, None).map_err(text)?;
-    let ours: Vec<f64> = x.iter().zip(layer).map(|(x, layer)| x + layer).collect();
-    precision.output.judge("output", &ours, &tensor("out"))
+    let (normed, theirs) = (tensor("normed").doubles(), tensor("logits"));
+    precision.logits.judge("logits", &own_logits(checkpoint, &normed)?, &theirs.doubles())?;
+    let top_k = size(file, "topk");
+    let own = Choice::of(&routing(theirs, top_k)?);
+    let layer = reference::layer(weights, activation(file), own.chosen(), &normed, None).map_err(text)?;
+    let ours = x.iter().zip(layer).map(|(x, layer)| x + layer);
+    // Where the logits tie, the file does not say which expert was taken.
+    let tied = ties(theirs, top_k);
+    let hidden = weights.hidden;
+    let known = |values: Vec<f64>| -> Vec<f64> {
+        let tokens = values.chunks(hidden).zip(&tied).filter(|(_, is_tied)| !**is_tied);
+        tokens.flat_map(|(token, _)| token).copied().collect()
+    };
+    precision.output.judge("output", &known(ours.collect()), &known(tensor("out").doubles()))
+}
+
+/// Whether the last of the `top_k` largest logits of each token equals the next one.
+fn ties(logits: &Tensor, top_k: usize) -> Vec<bool> {
+    let values = logits.reals();
+    let is_tied = |token: &[f32]| {
+        let mut token = token.to_vec();
+        token.sort_by(|a, b| b.total_cmp(a));
+        top_k < token.len() && token[top_k - 1] == token[top_k]
+    };
+    values.chunks(logits.cols()).map(is_tied).collect()
 }
 
 fn rms_norm(x: &[f64], scale: &[f64], epsilon: f64) -> Vec<f64> {

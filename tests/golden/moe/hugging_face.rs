@@ -7,9 +7,10 @@ use scalewright::moe::shared::{Gating, Matrices, SharedExpert};
 use scalewright::reference;
 use scalewright::weights::canonical::{Canonical, Stack};
 
-use super::{IN_BF16, IN_F32, Stored, Tolerance, halves, logits, rows, same_experts, size, text};
+use super::{IN_BF16, IN_F32, Tolerance, halves, logits, rows, size, text};
 use crate::data::{File, Outcome, Relation, Tensor, Tensors};
 use crate::engine;
+use crate::routing::{Choice, same_choice};
 
 pub(super) fn check(file: &File, tensors: &Tensors, relation: &Relation) -> Option<Outcome> {
     let block = Block { file, tensors, model: model(&relation.source, file, tensors)? };
@@ -90,11 +91,11 @@ impl Block<'_> {
         let is_rounded = [ids, tensor(if on_input { "router_scores" } else { "topk_weights" })]
             .iter()
             .any(|tensor| tensor.dtype == safetensors::Dtype::BF16);
-        let stored = Stored::new(ids, weights_of);
+        let stored = Choice::stored(ids, weights_of);
         let tokens = theirs.shape[0];
         let routing = route(&theirs.reals(), tokens, experts, &self.model.method).map_err(text)?;
         let unweighed = routing.weighing(WeightOn::Output).map_err(text)?;
-        same_experts(&Stored::of(&unweighed), &stored, if is_rounded { 1.0 / 128.0 } else { 1e-5 })?;
+        same_choice(theirs, &Choice::of(&unweighed), &stored, if is_rounded { 1.0 / 128.0 } else { 1e-5 })?;
 
         // Their experts and weights, so that a tie tells nothing from a mistake.
         let routing = stored.routing(experts)?.weighing(self.model.method.weight_on).map_err(text)?;
@@ -102,7 +103,7 @@ impl Block<'_> {
             WeightOn::Output => input.clone(),
             WeightOn::Input => reference::weigh_input(&input, hidden, &stored.weights).map_err(text)?,
         };
-        let own = Stored::of(&routing);
+        let own = Choice::of(&routing);
         let mut ours = reference::layer(&weights, FUNCTION, own.chosen(), &weighed, None).map_err(text)?;
         let shared = self.shared(&input)?;
         ours.iter_mut().zip(&shared).for_each(|(ours, shared)| *ours += shared);
