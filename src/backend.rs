@@ -237,6 +237,16 @@ pub enum BiasType {
     Model,
 }
 
+impl BiasType {
+    /// `value` as it is stored, and read again.
+    pub(crate) fn round(self, value: f32) -> f32 {
+        match self {
+            Self::Bf16 => half::bf16::from_f32(value).to_f32(),
+            Self::F32 | Self::Model => value,
+        }
+    }
+}
+
 /// What a GEMM reads of its tokens.
 #[derive(Debug, Clone)]
 pub struct InputContract {

@@ -9,7 +9,7 @@ mod fixtures;
 mod measure;
 mod mutants;
 
-pub use measure::{Adapted, Case, Failure, Measure, TOLERANCE, adapt, calibrate, measure};
+pub use measure::{Adapted, Case, Failure, Measure, Misread, TOLERANCE, adapt, calibrate, measure};
 pub use mutants::mutants;
 
 use std::collections::HashSet;
@@ -158,10 +158,10 @@ pub fn transports(contract: &'static Contract) {
 pub fn layer(contract: &'static Contract) {
     for fixture in Fixture::all(contract) {
         let measure = ok(measure(contract, &fixture.case()));
-        let (error, wrong) = (measure.error_quantised, measure.error_wrong_layout);
-        println!("{} {}: {error:e}, misread {wrong:?}", contract.name, fixture.name);
+        let (error, misread) = (measure.error_quantised, measure.misread);
+        println!("{} {}: {error:e}, misread {misread:?}", contract.name, fixture.name);
         assert!(error <= TOLERANCE, "{} is off by {error} on {}", contract.name, fixture.name);
-        if let Some(wrong) = wrong {
+        if let Misread::OffBy(wrong) = misread {
             assert!(wrong >= 10.0 * error, "{}: a misread layout is off by {wrong} only", contract.name);
         }
     }

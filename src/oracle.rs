@@ -113,6 +113,14 @@ vocabulary! {
         DeepseekV3 = "deepseek_v3",
         /// Top-1, then sigmoid.
         Llama4 = "llama4",
+        /// Top-k of the scores as they are.
+        Topk = "topk",
+        /// Sigmoid, then top-k.
+        Sigmoid = "sigmoid",
+        /// The same, then weights scaled to a sum of 1.
+        SigmoidRenorm = "sigmoid_renorm",
+        /// Sigmoid with a bias for the choice, top-k, then weights scaled to a sum of 1.
+        Minimax2 = "minimax2",
     }
 }
 

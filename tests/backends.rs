@@ -11,7 +11,7 @@ use scalewright::for_each_backend;
 use scalewright::generated::BackendId;
 use scalewright::generated::backends::*;
 use scalewright::generated::layouts::LAYOUTS;
-use scalewright::generated::oracle::{fp8, mxfp4};
+use scalewright::generated::oracle::{fp8, mxfp4, nvfp4};
 use scalewright::layout::{Extent, Fit, Layout};
 use scalewright::oracle::{
     All2all, Device, Engine, NothingFits, Parallel, Request, RoutingMethod, Selection,
@@ -96,6 +96,9 @@ fn refused(
 const TRTLLM: &str = "flashinfer_trtllm_mxfp4_mxfp8";
 const CUTLASS: &str = "flashinfer_cutlass_mxfp4_mxfp8";
 const MONOLITHIC: Option<&str> = Some("TrtLlmMxfp4ExpertsMonolithic");
+const TRITON_SM90: &str = "triton_mxfp4_sm90";
+const OAI_MONOLITHIC: Option<&str> = Some("OAITritonMxfp4ExpertsMonolithic");
+const OAI: Option<&str> = Some("OAITritonExperts");
 const MODULAR: Option<&str> = Some("TrtLlmMxfp4ExpertsModular");
 
 #[test]
@@ -119,23 +122,37 @@ fn a_routing_method_or_an_all2all_of_its_own_needs_the_modular_kernel() {
     assert_eq!(refused(selection), [(TRTLLM, MONOLITHIC, "parallel_config")]);
 }
 
+/// There vLLM moves its Triton kernels behind the others.
 #[test]
 fn small_blackwell_runs_cutlass() {
     let selection = mxfp4::select(&gpt_oss(Device::Sm120));
     assert_eq!(chosen(selection.clone()), (CUTLASS, Some("FlashInferExperts")));
-    assert_eq!(refused(selection), [(TRTLLM, MONOLITHIC, "device"), (TRTLLM, MODULAR, "device")]);
+    let before = [(TRTLLM, MONOLITHIC), (TRTLLM, MODULAR), (TRITON_SM90, OAI_MONOLITHIC), (TRITON_SM90, OAI)];
+    assert_eq!(refused(selection), before.map(|(row, class)| (row, class, "device")));
+}
+
+#[test]
+fn one_member_of_an_enum_is_a_row_for_each_device() {
+    assert_eq!(chosen(mxfp4::select(&gpt_oss(Device::Sm90))), (TRITON_SM90, OAI_MONOLITHIC));
+    assert_eq!(chosen(mxfp4::select(&gpt_oss(Device::Sm89))), ("marlin_mxfp4", Some("MarlinExperts")));
 }
 
 #[test]
 fn nothing_is_chosen_on_hopper_and_every_class_says_why() {
-    let selection = mxfp4::select(&gpt_oss(Device::Sm90));
+    let request = Request { activation: Activation::Silu, ..gpt_oss(Device::Sm90) };
+    let selection = nvfp4::select(&request);
     let nothing = selection.clone().unwrap_err();
-    assert_eq!(nothing.family, "mxfp4");
+    assert_eq!(nothing.family, "nvfp4");
     let said = nothing.to_string();
-    let classes = [(TRTLLM, MONOLITHIC), (TRTLLM, MODULAR), (CUTLASS, Some("FlashInferExperts"))];
-    assert_eq!(refused(selection), classes.map(|(row, class)| (row, class, "device")));
+    let classes = [
+        ("flashinfer_trtllm_nvfp4", "TrtLlmNvFp4ExpertsMonolithic"),
+        ("flashinfer_trtllm_nvfp4", "TrtLlmNvFp4ExpertsModular"),
+        ("flashinfer_cutedsl_nvfp4", "FlashInferCuteDSLExperts"),
+        ("flashinfer_cutlass_nvfp4", "FlashInferExperts"),
+    ];
+    assert_eq!(refused(selection), classes.map(|(row, class)| (row, Some(class), "device")));
     for (row, class) in classes {
-        assert!(said.contains(row) && said.contains(class.unwrap()), "{said}");
+        assert!(said.contains(row) && said.contains(class), "{said}");
     }
 }
 
@@ -150,25 +167,39 @@ fn the_native_engine_runs_anywhere() {
 
 #[test]
 fn a_missing_library_is_named() {
-    let missing_libraries = vec!["flashinfer".to_owned()];
-    let nothing = mxfp4::select(&Request { missing_libraries, ..gpt_oss(Device::Sm100) }).unwrap_err();
-    assert!(nothing.rejected.iter().all(|rejected| rejected.reason.code() == "device"));
-    assert!(nothing.to_string().contains("flashinfer"), "{nothing}");
+    let without = |libraries: &[&str]| {
+        let missing_libraries = libraries.iter().map(|library| (*library).to_owned()).collect();
+        mxfp4::select(&Request { missing_libraries, ..gpt_oss(Device::Sm100) })
+    };
+    let selection = without(&["flashinfer"]);
+    assert_eq!(chosen(selection.clone()), ("triton_mxfp4_sm100", OAI_MONOLITHIC));
+    let reasons: Vec<_> = selection.unwrap().rejected.iter().map(|one| one.reason.to_string()).collect();
+    assert!(reasons[0].contains("flashinfer"), "{reasons:?}");
+    assert_eq!(chosen(without(&["flashinfer", "triton_kernels"])).0, "marlin_mxfp4");
 }
 
 #[test]
 fn formats_and_functions_that_no_row_has_are_refused() {
-    let request = Request { input_format: Some("bf16".to_owned()), ..gpt_oss(Device::Sm100) };
-    let codes: BTreeSet<_> = refused(mxfp4::select(&request)).iter().map(|(_, _, code)| *code).collect();
-    assert_eq!(codes, BTreeSet::from(["quant_scheme"]));
+    let request = Request {
+        input_format: Some("bf16".to_owned()),
+        activation: Activation::Silu,
+        ..gpt_oss(Device::Sm90)
+    };
+    let codes: BTreeSet<_> = refused(fp8::select(&request)).iter().map(|(_, _, code)| *code).collect();
+    assert_eq!(codes, BTreeSet::from(["device", "quant_scheme"]));
 
     let selection = fp8::select(&gpt_oss(Device::Sm90));
+    let deepgemm = "TritonOrDeepGemmExperts";
+    assert_eq!(chosen(selection.clone()), ("cutlass_fp8_per_token", Some("TritonOrCutlassExperts")));
     assert_eq!(
         refused(selection),
-        [("deepgemm_fp8_block_sm90", Some("TritonOrDeepGemmExperts"), "activation")]
+        [
+            ("deepgemm_fp8_block_sm90", Some(deepgemm), "activation"),
+            ("deepgemm_fp8_block_sm100", Some(deepgemm), "device"),
+        ]
     );
     let silu = Request { activation: Activation::Silu, ..gpt_oss(Device::Sm90) };
-    assert_eq!(chosen(fp8::select(&silu)), ("deepgemm_fp8_block_sm90", Some("TritonOrDeepGemmExperts")));
+    assert_eq!(chosen(fp8::select(&silu)), ("deepgemm_fp8_block_sm90", Some(deepgemm)));
 }
 
 fn agrees(layout: &Layout, row: usize, col: usize, physical: Extent) {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use nested::{cargo, copy_of_row, crate_at, edit, said, scalewright, table, with_layout};
 use scalewright_codegen::model::Table;
+use scalewright_codegen::model::words::ScaleType;
 use scalewright_codegen::{Builder, Mode, Source, check};
 
 const CUTLASS: &str = "flashinfer_cutlass_mxfp4_mxfp8";
@@ -22,15 +23,23 @@ fn checked(text: &str) -> Table {
     check(&Source::new("backends.toml", text)).unwrap_or_else(|report| panic!("{report}")).table
 }
 
-/// `text` with every executed row once more for each layout that can hold the scales of its tokens, as
-/// `row_in_layout`, and the names of these rows.
+/// `text` with one row for each type of block scales once more in each layout that can hold them, as
+/// `row_in_layout`, and the names of these rows. Rows that the backend is handed in another format than
+/// its kernel's are left alone.
 fn with_every_layout(text: &str) -> (String, Vec<String>) {
     let table = checked(text);
     let (mut all, mut names) = (text.to_owned(), Vec::new());
     let executed =
         table.backends.iter().filter(|row| row.kernel == scalewright_codegen::model::Kernel::Generated);
-    for row in executed {
-        let Some(scale) = row.gemm1.formats[0].block.as_ref() else { continue };
+    let mut seen = Vec::new();
+    for row in executed.filter(|row| row.gemm1.prepared_format.is_none()) {
+        let block = row.gemm1.formats[0].block.as_ref();
+        let Some(scale) = block.filter(|block| block.cols.fixed().is_some()) else { continue };
+        // The CUTLASS row is the seed's.
+        if seen.contains(&scale.scale) || (scale.scale == ScaleType::E8m0 && row.name != CUTLASS) {
+            continue;
+        }
+        seen.push(scale.scale);
         for layout in table.layouts.iter().filter(|layout| layout.scales.contains(&scale.scale)) {
             let name = format!("{}_in_{}", row.name, layout.name);
             let copy = copy_of_row(text, &row.name, &name);

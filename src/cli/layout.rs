@@ -1,30 +1,61 @@
 //! `scalewright layout`.
 
-use std::io::Write;
+mod svg;
 
-use scalewright::generated::layouts::LAYOUTS;
+use std::io::Write;
+use std::path::PathBuf;
+use std::str::FromStr;
+
 use scalewright::layout::{Extent, Layout};
 
-use super::{Trouble, question};
+use super::{Trouble, names, output, question};
+
+const NOTES: &str = "\
+How many scales is said by ROWSxCOLS or by --rows and --cols; offsets count scales. As a picture: scalewright layout \
+swizzled_128x4 5x5 --svg layout.svg";
 
 #[derive(clap::Args)]
+#[command(after_help = NOTES)]
 pub(super) struct Arguments {
     /// The layout, by its name in the table or any of its aliases.
     layout: String,
+    /// Rows (tokens or output channels) and columns (blocks along K) of scales, as 130x5.
+    #[arg(value_name = "ROWSxCOLS", conflicts_with_all = ["rows", "cols"])]
+    size: Option<Size>,
     /// Rows of scales: tokens, or output channels.
-    #[arg(long)]
-    rows: usize,
+    #[arg(long, required_unless_present = "size")]
+    rows: Option<usize>,
     /// Columns of scales: blocks along K.
-    #[arg(long)]
-    cols: usize,
+    #[arg(long, required_unless_present = "size")]
+    cols: Option<usize>,
+    /// Draws a picture into FILE, replacing it if it exists, and prints no table: tiles, padding and the
+    /// order of the scales in memory.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Rows and columns.
+#[derive(Debug, Clone, Copy)]
+struct Size(Extent);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sizes =
+            text.split_once('x').and_then(|(rows, cols)| Some((rows.parse().ok()?, cols.parse().ok()?)));
+        let (rows, cols) = sizes.ok_or("write rows and columns as 130x5")?;
+        Ok(Self(Extent { rows, cols }))
+    }
 }
 
 /// More than a person reads; also keeps sizes far from overflow.
 const MOST: usize = 1 << 20;
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trouble> {
-    let layout = find(&arguments.layout)?;
-    let logical = Extent { rows: arguments.rows, cols: arguments.cols };
+    let layout = names::layout(&arguments.layout)?;
+    let asked = Extent { rows: arguments.rows.unwrap_or_default(), cols: arguments.cols.unwrap_or_default() };
+    let logical = arguments.size.map_or(asked, |Size(extent)| extent);
     // No columns make no row of the table free.
     if logical.rows.max(1).saturating_mul(logical.cols.max(1)) > MOST {
         return Err(question(format!(
@@ -33,8 +64,21 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trou
         )));
     }
     let physical = layout.physical(logical).map_err(question)?;
-    writeln!(
-        out,
+    match &arguments.svg {
+        Some(file) => {
+            output::write(file, svg::picture(layout, logical, physical).map_err(question)?.as_bytes())?;
+            writeln!(out, "{}; drawn into {}", summary(layout, logical, physical), file.display())?;
+        }
+        None => {
+            writeln!(out, "{}", summary(layout, logical, physical))?;
+            out.write_all(table(layout, logical, physical).as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+fn summary(layout: &Layout, logical: Extent, physical: Extent) -> String {
+    format!(
         "{}: {} x {} scales in a box of {} x {}, {} in all; offsets in scales",
         layout.name,
         logical.rows,
@@ -42,7 +86,10 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trou
         physical.rows,
         physical.cols,
         physical.count()
-    )?;
+    )
+}
+
+fn table(layout: &Layout, logical: Extent, physical: Extent) -> String {
     let width = physical.count().to_string().len();
     let mut table = String::new();
     for row in 0..logical.rows {
@@ -53,15 +100,5 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<(), Trou
         }
         table.push('\n');
     }
-    out.write_all(table.as_bytes())?;
-    Ok(())
-}
-
-fn find(name: &str) -> Result<&'static Layout, Trouble> {
-    let by_name = LAYOUTS.iter().find(|layout| layout.name == name);
-    let found = by_name.or_else(|| LAYOUTS.iter().find(|layout| layout.aliases.contains(&name)));
-    found.copied().ok_or_else(|| {
-        let known: Vec<_> = LAYOUTS.iter().map(|layout| layout.name).collect();
-        question(format!("there is no layout `{name}`; the table has {}", known.join(", ")))
-    })
+    table
 }

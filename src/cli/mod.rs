@@ -5,8 +5,14 @@
 
 mod backends;
 mod check;
+mod dequantize;
 mod layout;
+mod names;
+mod output;
+mod quantize;
+mod relayout;
 mod show;
+mod tensors;
 mod verify;
 
 use std::io;
@@ -30,8 +36,14 @@ enum Command {
     Backends(backends::Arguments),
     /// Says what one row asks for, and what travels to it on each transport.
     Show(show::Arguments),
-    /// Prints where each scale of a layout is stored.
+    /// Prints, or draws, where each scale of a layout is stored.
     Layout(layout::Arguments),
+    /// Quantises a tensor of a safetensors file and puts its scales where a layout says.
+    Quantize(quantize::Arguments),
+    /// Moves the scales of a quantised tensor to another layout.
+    Relayout(relayout::Arguments),
+    /// Turns a quantised tensor back into numbers.
+    Dequantize(dequantize::Arguments),
     /// Checks a table and prints every finding.
     Check(check::Arguments),
 }
@@ -40,6 +52,8 @@ enum Command {
 enum Trouble {
     /// What was looked at is wrong; it has been said how.
     Wrong,
+    /// What a file holds is wrong, and how.
+    File(String),
     /// What was asked for makes no sense.
     Question(String),
     /// Nobody reads the results any more, as behind `| head`.
@@ -60,6 +74,11 @@ fn question(error: impl std::fmt::Display) -> Trouble {
     Trouble::Question(error.to_string())
 }
 
+/// What a file holds is wrong because of `error`.
+fn wrong_file(error: impl std::fmt::Display) -> Trouble {
+    Trouble::File(error.to_string())
+}
+
 /// [`question`], with what lies beneath `error`.
 fn question_with_cause(error: impl std::error::Error) -> Trouble {
     match error.source() {
@@ -77,10 +96,17 @@ pub(crate) fn run() -> ExitCode {
         Command::Show(arguments) => show::run(&arguments, out),
         Command::Layout(arguments) => layout::run(&arguments, out),
         Command::Check(arguments) => check::run(&arguments, out),
+        Command::Quantize(arguments) => quantize::run(&arguments, out),
+        Command::Relayout(arguments) => relayout::run(&arguments, out),
+        Command::Dequantize(arguments) => dequantize::run(&arguments, out),
     };
     match done {
         Ok(()) | Err(Trouble::Unread) => ExitCode::SUCCESS,
         Err(Trouble::Wrong) => ExitCode::FAILURE,
+        Err(Trouble::File(message)) => {
+            eprintln!("scalewright: {message}");
+            ExitCode::FAILURE
+        }
         Err(Trouble::Question(message)) => {
             eprintln!("scalewright: {message}");
             ExitCode::from(2)

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use scalewright::backend::{Contract, Kernel, Known};
 use scalewright::config::ActivationFunction;
-use scalewright::conformance::{self, Case, Measure, TOLERANCE, measure};
+use scalewright::conformance::{self, Case, Measure, Misread, TOLERANCE, measure};
 use scalewright::generated::BackendId;
 use serde_json::json;
 
@@ -209,10 +209,10 @@ impl Report<'_> {
                 return Ok(());
             }
         };
-        let Measure { error_quantised, error_layer, error_wrong_layout, elapsed, .. } = row.measure;
+        let Measure { error_quantised, error_layer, misread, elapsed, .. } = row.measure;
         let milliseconds = elapsed.as_secs_f64() * 1e3;
         let close = error_quantised <= TOLERANCE;
-        let tells = error_wrong_layout.is_none_or(|wrong| wrong >= 10.0 * error_quantised);
+        let tells = !matches!(misread, Misread::OffBy(wrong) if wrong < 10.0 * error_quantised);
         if !(close && tells) {
             self.wrong = true;
             let what = if close { "a misread layout does not show" } else { "the row is off the reference" };
@@ -230,8 +230,11 @@ impl Report<'_> {
                     "tokens": self.layer.routing.tokens(),
                     "error_quantised": error_quantised,
                     "error_layer": error_layer,
-                    // JSON has no infinity.
-                    "error_wrong_layout": error_wrong_layout.map(|error| error.min(f64::MAX)),
+                    "error_wrong_layout": match misread {
+                        Misread::NotAtStake => json!(null),
+                        Misread::Refused => json!("refused"),
+                        Misread::OffBy(wrong) => json!(wrong),
+                    },
                     "error_reference_stored": stored,
                     "error_shared_expert": self.layer.shared.as_ref().map(|shared| shared.error),
                     "milliseconds": milliseconds,
@@ -239,13 +242,16 @@ impl Report<'_> {
                 })
             );
         }
-        let misread = error_wrong_layout.map_or("none".to_owned(), |wrong| format!("{wrong:.2e}"));
+        let (misread, remark) = match misread {
+            Misread::NotAtStake => ("none".to_owned(), "; no layout at stake"),
+            Misread::Refused => ("refused".to_owned(), ""),
+            Misread::OffBy(wrong) => (format!("{wrong:.2e}"), ""),
+        };
         writeln!(
             out,
-            "{:32} {error_quantised:>10.2e} {error_layer:>10.2e} {misread:>10} {milliseconds:>9.1}  {}{}",
+            "{:32} {error_quantised:>10.2e} {error_layer:>10.2e} {misread:>10} {milliseconds:>9.1}  {}{remark}",
             id.name(),
             contract(id.contract()),
-            if error_wrong_layout.is_none() { "; no layout at stake" } else { "" },
         )?;
         row.changes.iter().try_for_each(|change| writeln!(out, "{:32} {change}", ""))
     }

@@ -4,19 +4,19 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 
-use crate::backend::{Contract, InputContract, InputLayout, Known, QuantizeAt};
+use crate::backend::{BiasType, Contract, InputContract, InputLayout, Known, QuantizeAt};
 use crate::config::{self, ActivationFunction, LayerConfig, Refused};
 use crate::cpu::layer::{LayerError, forward};
 use crate::cpu::quantize::global::{NoGlobalScale, global_scale};
 use crate::cpu::quantize::{QuantizeError, quantize_prepared};
 use crate::format::{Rounding, ScaleType};
 use crate::layout::Layout;
-use crate::moe::routing::Routing;
+use crate::moe::routing::{Routing, RoutingError};
 use crate::recipe::Recipe;
 use crate::reference::{self, Chosen, NoReference};
 use crate::scale::{Calibrated, Divisor, Multiplier, NotAScale};
 use crate::tensor::{RawQuantized, Tokens, WrongSize, scale_extent};
-use crate::weights::canonical::{Canonical, Matrix};
+use crate::weights::canonical::{Biases, Canonical, Matrix};
 use crate::weights::prepared::{PrepareError, prepare};
 use crate::weights::requantize::{RequantizeError, requantize};
 
@@ -48,11 +48,22 @@ pub struct Measure {
     pub error_quantised: f64,
     /// Against the reference without any quantisation of tokens.
     pub error_layer: f64,
-    /// As `error_quantised`, when the scales of the tokens are read in another layout; infinite if the
-    /// row refuses what it finds there, `None` if it has no layout at stake.
-    pub error_wrong_layout: Option<f64>,
+    /// What comes of reading the scales of the tokens in another layout.
+    pub misread: Misread,
     /// Quantising the tokens and running the layer.
     pub elapsed: Duration,
+}
+
+/// What comes of reading the scales of the tokens in another layout.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Misread {
+    /// The row has no layout at stake: no scales, or so few that both layouts put them in the same
+    /// places.
+    NotAtStake,
+    /// What the row finds there is no scale, and it says so.
+    Refused,
+    /// The error against the reference on the same quantised operands.
+    OffBy(f64),
 }
 
 /// Why a case could not be measured.
@@ -76,6 +87,9 @@ pub enum Failure {
     /// The weights, in another format.
     #[error(transparent)]
     Requantize(#[from] RequantizeError),
+    /// The router's weights on the tokens.
+    #[error(transparent)]
+    Routing(#[from] RoutingError),
     /// The row honours no function of weights of this kind.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -99,8 +113,8 @@ pub struct Adapted {
 }
 
 /// The nearest thing to `activation` and `weights` that the row runs: where it refuses the function
-/// or a parameter of it, the first function that it honours of as many halves; where it refuses
-/// biases, none; where it reads another format, weights requantised to it.
+/// or a parameter of it, the same function under another name or the first one that it honours; where
+/// it refuses biases, none; where it reads another format, weights requantised to it.
 ///
 /// # Errors
 /// [`Failure`] if the row honours no function of such weights, or they cannot be requantised.
@@ -112,12 +126,7 @@ pub fn adapt(
     let refused = config::honours(contract, activation).err();
     let activation = match &refused {
         None => activation,
-        Some(refused) => {
-            let halves = activation.kind().halves();
-            let mut kinds = contract.activations.iter().map(|honoured| honoured.function);
-            let kind = kinds.find(|kind| kind.halves() == halves).ok_or_else(|| refused.clone())?;
-            super::fixtures::function(kind, contract)
-        }
+        Some(refused) => nearest(contract, activation).ok_or_else(|| refused.clone())?,
     };
     let weight = &contract.weight;
     let taken = weight.requantize_from.unwrap_or(weight.format);
@@ -136,6 +145,26 @@ pub fn adapt(
     Ok(Adapted { activation, weights, refused })
 }
 
+/// The same function under its other name, if the row honours that, or the first function that it
+/// honours of as many halves.
+fn nearest(contract: &Contract, activation: ActivationFunction) -> Option<ActivationFunction> {
+    let other_name = match activation {
+        ActivationFunction::Swigluoai { alpha, beta, limit } => {
+            Some(ActivationFunction::SwigluoaiUninterleave { alpha, beta, limit })
+        }
+        ActivationFunction::SwigluoaiUninterleave { alpha, beta, limit } => {
+            Some(ActivationFunction::Swigluoai { alpha, beta, limit })
+        }
+        _ => None,
+    };
+    let honoured = |function: &ActivationFunction| config::honours(contract, *function).is_ok();
+    other_name.filter(honoured).or_else(|| {
+        let mut kinds = contract.activations.iter().map(|honoured| honoured.function);
+        let kind = kinds.find(|kind| kind.halves() == activation.kind().halves())?;
+        Some(super::fixtures::function(kind, contract))
+    })
+}
+
 /// A configuration of the row whose calibrated scales, where it reads any, are those of this very
 /// layer: of its tokens, and of what the reference makes of them between the GEMMs.
 ///
@@ -148,7 +177,7 @@ pub fn calibrate(
     routing: &Routing,
     activation: ActivationFunction,
 ) -> Result<LayerConfig, Failure> {
-    let values: Vec<bf16> = (0..tokens.rows()).flat_map(|row| tokens.row(row)).copied().collect();
+    let values = routing.weigh(tokens)?;
     let gemm1 = calibrated_on(&contract.gemm1_input, &values)?;
     let gemm2 = match &contract.gemm2_input {
         Some(gemm2) if gemm2.calibrated().is_some() => {
@@ -184,18 +213,19 @@ pub fn measure(contract: &Contract, case: &Case<'_>) -> Result<Measure, Failure>
     let prepared = prepare(contract, case.config.activation.kind(), case.weights)?;
     let format = handed(contract);
     let start = Instant::now();
-    let input = quantize_prepared(contract, format, case.config.gemm1, case.tokens)?;
+    let weighed = case.routing.weigh(case.tokens)?;
+    let tokens = Tokens::new(&weighed, case.tokens.rows(), case.tokens.cols())?;
+    let input = quantize_prepared(contract, format, case.config.gemm1, tokens)?;
     let output = forward(contract, &case.config, &prepared, &input, case.routing)?;
     let elapsed = start.elapsed();
 
     let judged = reference_output(contract, case, &input)?;
-    let error_wrong_layout = match misread(contract, case, &input)? {
-        None => None,
+    let misread = match misreading_of(contract, case, &input)? {
+        None => Misread::NotAtStake,
         Some((misreading, input)) => {
             match forward(&misreading, &case.config, &prepared, &input, case.routing) {
-                Ok(output) => Some(relative_error(&output, &judged)),
-                // What is no scale shows at once.
-                Err(LayerError::Repack(_)) => Some(f64::INFINITY),
+                Ok(output) => Misread::OffBy(relative_error(&output, &judged)),
+                Err(LayerError::Repack(_)) => Misread::Refused,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -204,7 +234,7 @@ pub fn measure(contract: &Contract, case: &Case<'_>) -> Result<Measure, Failure>
     Ok(Measure {
         error_quantised: relative_error(&output, &judged),
         error_layer: relative_error(&output, &unquantised),
-        error_wrong_layout,
+        misread,
         elapsed,
         output,
     })
@@ -243,20 +273,31 @@ pub(super) fn reference_output(
     let run =
         |weights| reference::layer(weights, case.config.activation, chosen(case.routing), &logical, gemm2);
     let own_format = contract.weight.format;
-    if case.weights.format == own_format {
-        Ok(run(case.weights)?)
+    let rounded = with_stored_biases(contract, case.weights);
+    let weights = rounded.as_ref().unwrap_or(case.weights);
+    if weights.format == own_format {
+        Ok(run(weights)?)
     } else {
         // Preparation chooses power-of-two scales so.
         let rounding = own_format.block.filter(|block| block.scale == ScaleType::E8m0);
         let recipe = Recipe::dynamic(rounding.map(|_| Rounding::Rceil));
-        Ok(run(&reference::requantize(case.weights, own_format, recipe)?)?)
+        Ok(run(&reference::requantize(weights, own_format, recipe)?)?)
     }
+}
+
+/// The weights with their biases rounded to the type that the row stores, if it stores another type.
+fn with_stored_biases(contract: &Contract, weights: &Canonical) -> Option<Canonical> {
+    let bias = contract.weight.bias.filter(|bias| bias.dtype == BiasType::Bf16)?;
+    let biases = weights.biases.as_ref()?;
+    let rounded = |values: &[f32]| values.iter().map(|value| bias.dtype.round(*value)).collect();
+    let (gate, up, down) = (rounded(&biases.gate), rounded(&biases.up), rounded(&biases.down));
+    Some(Canonical { biases: Some(Biases { gate, up, down }), ..weights.clone() })
 }
 
 /// What the layer makes of its tokens without quantising them.
 fn unquantised_output(case: &Case<'_>) -> Result<Vec<f64>, Failure> {
-    let rows = (0..case.tokens.rows()).flat_map(|row| case.tokens.row(row));
-    let values: Vec<f64> = rows.map(|value| f64::from(value.to_f32())).collect();
+    let weighed = case.routing.weigh(case.tokens)?;
+    let values: Vec<f64> = weighed.into_iter().map(|value| value.to_f64()).collect();
     Ok(reference::layer(case.weights, case.config.activation, chosen(case.routing), &values, None)?)
 }
 
@@ -278,7 +319,7 @@ fn linear_scales(layout: Known<InputLayout>, input: &RawQuantized) -> Result<Vec
 /// A contract that reads the tokens' scales in another layout, and the bytes of `input` as it would
 /// find them: the same buffer, cut or continued with zeros to the size that it reads. `None` if there
 /// are no scales, or so few that both layouts put all that belong to a value in the same places.
-fn misread(
+fn misreading_of(
     contract: &Contract,
     case: &Case<'_>,
     input: &RawQuantized,

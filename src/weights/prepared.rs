@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::backend::{Activation, Backend, Bias, BiasType, Contract};
+use crate::backend::{Activation, Backend, Bias, Contract};
 use crate::config::QuantConfig;
 use crate::format::{FormatSpec, Reach, Rounding, ScaleType};
 use crate::layout::{Extent, Half, Indivisible};
@@ -294,12 +294,11 @@ pub fn prepare(
     let load = |projection, stack, rows, cols| {
         Projection::load(projection, canonical.format, weight.format, stack, experts, Extent { rows, cols })
     };
+    let gate = canonical.gate.as_ref().map(|gate| load("gate", gate, intermediate, hidden)).transpose()?;
     let up = load("up", &canonical.up, intermediate, hidden)?;
     let down = load("down", &canonical.down, hidden, intermediate)?;
-    let mut halves = match &canonical.gate {
-        Some(gate) => {
-            vec![(Some(Half::Gate), load("gate", gate, intermediate, hidden)?), (Some(Half::Up), up)]
-        }
+    let mut halves = match gate {
+        Some(gate) => vec![(Some(Half::Gate), gate), (Some(Half::Up), up)],
         None => vec![(None, up)],
     };
     share_scales(&mut halves, experts)?;
@@ -504,10 +503,7 @@ fn write_biases(
         for (at, value) in values.iter().enumerate() {
             let (expert, row) = (at / rows, at % rows);
             let at = bias.order.position(plan.position(half, row));
-            biases[expert * plan.rows() + at] = match bias.dtype {
-                BiasType::Bf16 => half::bf16::from_f32(*value).to_f32(),
-                BiasType::F32 | BiasType::Model => *value,
-            };
+            biases[expert * plan.rows() + at] = bias.dtype.round(*value);
         }
     }
     Ok(biases)

@@ -276,6 +276,10 @@ words! {
         RenormalizeNaive = "renormalize_naive",
         DeepseekV3 = "deepseek_v3",
         Llama4 = "llama4",
+        Topk = "topk",
+        Sigmoid = "sigmoid",
+        SigmoidRenorm = "sigmoid_renorm",
+        Minimax2 = "minimax2",
     }
 }
 

@@ -230,6 +230,7 @@ fn weights_in_tiles_and_tokens_by_row() {
     };
     let mut contract = plain();
     contract.weight.format = &FP8_TILES;
+    contract.weight.requantize_from = Some(&BF16);
     contract.weight.scale = Some(weight_scale(&LINEAR));
     contract.gemm1_input.formats = IN_FP8;
     contract.gemm1_input.layout = Known::Is(InputLayout { prepared: &LINEAR, kernel: &COLUMNS });

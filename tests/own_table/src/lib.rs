@@ -7,6 +7,7 @@ mod tests {
     use half::bf16;
     use scalewright::backend::{Activation, Backend, Delivery};
     use scalewright::backend_test;
+    use scalewright::config::QuantConfig;
     use scalewright::cpu::quantize::quantize_input;
     use scalewright::layout::{Extent, ScaleLayout};
     use scalewright::moe::layer::Layer;
@@ -21,6 +22,10 @@ mod tests {
     use super::formats::{self, Mxfp8};
     use super::layouts::{Linear, Tile48x2};
     use super::{BackendId, oracle};
+
+    fn config() -> QuantConfig<House> {
+        House::config(house::Activation::Silu)
+    }
 
     #[test]
     fn selects() {
@@ -38,7 +43,7 @@ mod tests {
     fn quantises_into_its_own_layout() {
         let values = vec![1.0f32; 50 * 96];
         let tokens = Tokens::new(&values, 50, 96).unwrap();
-        let input: Quantized<Mxfp8, Tile48x2> = quantize_input::<House, Mxfp8, _>(tokens).unwrap();
+        let input: Quantized<Mxfp8, Tile48x2> = quantize_input(&config(), tokens).unwrap();
         // 50 x 96 is padded to 128 columns, 4 scales a row, and to 96 rows of scales.
         assert_eq!((input.cols(), input.scales().len()), (128, 96 * 4));
         let physical = Extent { rows: 96, cols: 4 };
@@ -52,19 +57,20 @@ mod tests {
         let shape = Shape { experts: 3, hidden: 96, intermediate: 64, top_k: 1 };
         let mut weights = synthetic::weights(shape, 1, &formats::MXFP4).unwrap();
         weights.biases = None;
-        let config = House::config(house::Activation::Silu);
-        let prepared = Prepared::new(&config, &weights).unwrap();
-        let layer = Layer::new(config, prepared).unwrap();
+        let prepared = Prepared::new(&config(), &weights).unwrap();
+        let layer = Layer::new(config(), prepared).unwrap();
 
         let values: Vec<bf16> = synthetic::tokens(shape, 5, 2);
         let (one, two) = values.split_at(3 * 96);
         let quantize = |values: &[bf16]| {
             let tokens = Tokens::new(values, values.len() / 96, 96).unwrap();
-            quantize_input::<House, Mxfp8, _>(tokens).unwrap().relayout::<Linear>().unwrap()
+            let input: Quantized<Mxfp8, Tile48x2> = quantize_input(&config(), tokens).unwrap();
+            input.relayout::<Linear>().unwrap()
         };
         let arrived = all_gather(&[quantize(one), quantize(two)]).unwrap();
         let arrived = arrived.prepared::<House>().unwrap();
-        let here = quantize_input::<House, Mxfp8, _>(Tokens::new(&values, 5, 96).unwrap()).unwrap();
+        let here: Quantized<Mxfp8, Tile48x2> =
+            quantize_input(&config(), Tokens::new(&values, 5, 96).unwrap()).unwrap();
         assert_eq!(arrived.scales(), here.scales());
 
         let routing = Routing::new(5, 1, 3, vec![0, 1, 2, 1, 0], vec![1.0; 5]).unwrap();
