@@ -148,8 +148,7 @@ fn t09_swapped_halves() {
     assert!((activate(ActivationFunction::SILU, 1.0, 2.0) - 1.462_117).abs() < 1e-6);
     assert!((activate(ActivationFunction::SILU, 2.0, 1.0) - 1.761_594).abs() < 1e-6);
 
-    let one =
-        |value: f32| Stack::new(1, 1, bf16::from_f32(value).to_le_bytes().to_vec(), Vec::new());
+    let one = |value: f32| Stack::new(1, 1, bf16::from_f32(value).to_le_bytes().to_vec(), Vec::new());
     let format: &'static FormatSpec = &BF16;
     assert_eq!(format.element, ElementType::Bf16);
     let weights = Canonical {

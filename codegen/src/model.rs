@@ -9,8 +9,8 @@ use std::sync::Arc;
 use digits::{Axis, Number};
 use words::{
     Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, Engine,
-    Evidence, GemmType, GlobalScope, Half, Library, Parameter, PayloadWord, QuantizeAt, Rounding, RoutingMethod,
-    ScaleSource, ScaleType,
+    Evidence, GemmType, GlobalScope, Half, Library, Parameter, PayloadWord, QuantizeAt, Rounding,
+    RoutingMethod, ScaleSource, ScaleType,
 };
 
 /// A checked table. Entries are sorted by name.

@@ -5,8 +5,8 @@
 use crate::diagnostic::{Code, Diagnostic};
 use crate::model::words::{
     Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, End,
-    Evidence, GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, PayloadWord, QuantizeAt,
-    QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope,
+    Evidence, GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, PayloadWord,
+    QuantizeAt, QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope,
 };
 use crate::read::{ByWord, Named, Node, Part, Read, record};
 use crate::source::At;

@@ -99,8 +99,12 @@ pub(crate) static INTERLEAVED: Order =
 pub(crate) static ROWS: Order =
     Order { name: "plain", digits: &[last(Axis::Row, 1)], first: None, multiple: 1 };
 
-pub(crate) static BY_ROWS: Payload =
-    Payload { name: "row_major", digits: &[last(Axis::Row, 1), last(Axis::Col, 1)], fit: Fit::Pad(ANY), word: None };
+pub(crate) static BY_ROWS: Payload = Payload {
+    name: "row_major",
+    digits: &[last(Axis::Row, 1), last(Axis::Col, 1)],
+    fit: Fit::Pad(ANY),
+    word: None,
+};
 
 /// Pairs of rows side by side.
 pub(crate) static TILED: Payload = Payload {

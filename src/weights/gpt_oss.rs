@@ -268,7 +268,16 @@ impl Source<'_> {
         };
         let [gate, up] = [0, 1].map(|half| every_second_row(&gate_up.stack, half));
         let biases = Some(biases);
-        let weights = Canonical { format, experts, hidden, intermediate, gate: Some(gate), up, down: down.stack, biases };
+        let weights = Canonical {
+            format,
+            experts,
+            hidden,
+            intermediate,
+            gate: Some(gate),
+            up,
+            down: down.stack,
+            biases,
+        };
         Ok(Checkpoint {
             router: self.router(&names.router, experts, hidden)?,
             activations: self.sample(experts, hidden)?,

@@ -346,10 +346,8 @@ fn share_scales(halves: &mut [(Option<Half>, Projection<'_>)], experts: usize) -
         Ok(if up > gate { up } else { gate })
     };
     let shared = (0..experts).map(larger).collect::<Result<Vec<_>, _>>()?;
-    let given = |scale: &Multiplier| Recipe {
-        calibrated: Some(Calibrated::Static(*scale)),
-        ..Recipe::dynamic(None)
-    };
+    let given =
+        |scale: &Multiplier| Recipe { calibrated: Some(Calibrated::Static(*scale)), ..Recipe::dynamic(None) };
     let recipes: Vec<Recipe> = shared.iter().map(given).collect();
     *gate = gate.requantize(gate.format, &recipes)?;
     *up = up.requantize(up.format, &recipes)?;

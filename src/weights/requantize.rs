@@ -69,11 +69,7 @@ pub(crate) fn stack(
 }
 
 /// How each expert's matrices are quantised to `to`, those of `stacks` together.
-fn recipes(
-    weights: &Canonical,
-    stacks: &[&Stack],
-    to: &FormatSpec,
-) -> Result<Vec<Recipe>, RequantizeError> {
+fn recipes(weights: &Canonical, stacks: &[&Stack], to: &FormatSpec) -> Result<Vec<Recipe>, RequantizeError> {
     let rounding = to.block.filter(|block| block.scale == ScaleType::E8m0).map(|_| Rounding::Rceil);
     let is_whole = to.block.is_some_and(|block| block.rows == Reach::Whole);
     let of_expert = |expert: usize| {

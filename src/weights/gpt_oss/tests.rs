@@ -2,8 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-static MXFP4: FormatSpec =
-    FormatSpec::blocks("mxfp4", ElementType::E2m1, ScaleType::E8m0, 1, 32);
+static MXFP4: FormatSpec = FormatSpec::blocks("mxfp4", ElementType::E2m1, ScaleType::E8m0, 1, 32);
 
 type File = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 

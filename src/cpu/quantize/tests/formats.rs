@@ -103,7 +103,7 @@ fn every_vector_unit_gives_the_same_bytes() {
         let mut value = |at: usize| match at / cols % 3 {
             0 => f32::from_bits(bits() as u32),
             1 => f32::from_bits(bits() as u32 & 0x83FF_FFFF | 0x3C00_0000),
-            _ if bits() % 200 == 0 => [f32::NAN, f32::INFINITY, -1e-42, -0.0][bits() as usize % 4],
+            _ if bits().is_multiple_of(200) => [f32::NAN, f32::INFINITY, -1e-42, -0.0][bits() as usize % 4],
             _ => (bits() as i32 as f32) * 1e-9,
         };
         let values: Vec<f32> = (0..row_count * cols).map(&mut value).collect();
