@@ -17,7 +17,7 @@ use scalewright::format::FormatSpec;
 use scalewright::generated::backends::CONTRACTS;
 use scalewright::moe::routing::Routing;
 use scalewright::tensor::Tokens;
-use scalewright::weights::canonical::{Biases, Canonical, Stack};
+use scalewright::weights::canonical::{Canonical, Stack};
 
 use crate::data::{File, Outcome, Relation, Tensors, all_same, close};
 
@@ -110,14 +110,6 @@ fn rows(
             && (weights.biases.is_none() || contract.weight.bias.is_some())
             && config::honours(contract, function).is_ok()
     };
-    // Rows hold biases in bf16 or f32; these are the same in both.
-    let rounded = |values: &Vec<f32>| values.iter().map(|value| bf16::from_f32(*value).to_f32()).collect();
-    let biases = weights.biases.as_ref().map(|biases| Biases {
-        gate: rounded(&biases.gate),
-        up: rounded(&biases.up),
-        down: rounded(&biases.down),
-    });
-    let weights = &Canonical { biases, ..weights.clone() };
     let run = |contract: &&'static Contract| {
         let tokens = Tokens::new(tokens, routing.tokens(), weights.hidden).map_err(text)?;
         let config = conformance::calibrate(contract, weights, tokens, routing, function).map_err(text)?;

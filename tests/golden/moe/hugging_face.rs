@@ -110,10 +110,7 @@ impl Block<'_> {
         let theirs = tensor("out").doubles();
         output.judge("reference", &ours, &theirs)?;
 
-        let x = scalewright::tensor::Tokens::new(&self.bf16_tokens(), tokens, hidden)
-            .map_err(text)
-            .and_then(|x| routing.weigh(x).map_err(text))?;
-        for (contract, routed) in rows(&weights, FUNCTION, &x, &routing)? {
+        for (contract, routed) in rows(&weights, FUNCTION, &self.bf16_tokens(), &routing)? {
             let whole: Vec<f64> =
                 routed.iter().zip(&shared).map(|(routed, shared)| routed.to_f64() + shared).collect();
             IN_BF16.judge(contract.name, &whole, &theirs)?;
