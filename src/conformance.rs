@@ -7,9 +7,11 @@
 
 mod fixtures;
 mod measure;
+mod misread;
 mod mutants;
 
-pub use measure::{Adapted, Case, Failure, Measure, Misread, TOLERANCE, adapt, calibrate, measure};
+pub use measure::{Adapted, Case, Failure, Measure, TOLERANCE, adapt, calibrate, measure};
+pub use misread::Misread;
 pub use mutants::mutants;
 
 use std::collections::HashSet;
@@ -161,7 +163,8 @@ pub fn layer(contract: &'static Contract) {
         let (error, misread) = (measure.error_quantised, measure.misread);
         println!("{} {}: {error:e}, misread {misread:?}", contract.name, fixture.name);
         assert!(error <= TOLERANCE, "{} is off by {error} on {}", contract.name, fixture.name);
-        if let Misread::OffBy(wrong) = misread {
+        // Of one token few scales are elsewhere in another layout.
+        if let (Misread::OffBy(wrong), false) = (misread, fixture.is_one_token()) {
             assert!(wrong >= 10.0 * error, "{}: a misread layout is off by {wrong} only", contract.name);
         }
     }

@@ -451,10 +451,12 @@ impl Transport {
 fn delivery_as(format: &Arc<Format>, wire: &Wire, input: &Input) -> Option<Delivery> {
     let reads = input.handed().contains(format);
     let expert_quantizes = input.quantize == Some(QuantizeAt::Expert);
+    // Ranks that each choose the one scale of their tokens cannot be put together.
+    let differs_by_rank = input.source == Some(ScaleSource::Dynamic);
     match (wire, &input.layout) {
         (Wire::Plain, _) if reads || expert_quantizes => Some(Delivery::Direct(None)),
         (Wire::Plain, Known::Is(Scales::At { .. })) => Some(Delivery::QuantizeAfter),
-        (Wire::Quantized(_), _) if !reads || expert_quantizes => None,
+        (Wire::Quantized(_), _) if !reads || expert_quantizes || differs_by_rank => None,
         (Wire::Quantized(wire), Known::Is(Scales::At { prepared, .. })) => Some(if wire == prepared {
             Delivery::Direct(Some(wire.clone()))
         } else {

@@ -34,7 +34,9 @@ fn an_open_row_is_described() {
         .replace("global = { convention = \"divisor\", scope = \"max_over_experts\" }", "");
     let Checked { table, report } =
         check(&Source::new("contracts.toml", &text)).unwrap_or_else(|report| panic!("{report}"));
-    let obstacle = "it leaves open the second-level scales of its tokens (`global`)".to_owned();
+    let obstacle = "it leaves open the second-level scales of its tokens (`global`), the epilogue factor of \
+                    its GEMMs (`alpha`)"
+        .to_owned();
     assert_eq!(row(&table, "flashinfer_cutedsl_nvfp4").kernel, Kernel::Described(obstacle));
     let found: Vec<_> = report.findings().iter().map(|finding| finding.code).collect();
     assert_eq!(found, [Code::W0701], "{report}");

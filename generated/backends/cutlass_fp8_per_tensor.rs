@@ -40,6 +40,7 @@ pub enum Activation {
     Gelu,
     GeluTanh,
     Silu,
+    Situ { beta: f32, linear_beta: f32 },
     Swigluoai { alpha: f32, beta: f32, limit: f32 },
     SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
     Swiglustep { limit: f32 },
@@ -60,6 +61,12 @@ impl CutlassFp8PerTensor {
             Activation::Silu => {
                 ActivationFunction::Silu {
                     limit: f32::INFINITY,
+                }
+            }
+            Activation::Situ { beta, linear_beta } => {
+                ActivationFunction::Situ {
+                    beta,
+                    linear_beta,
                 }
             }
             Activation::Swigluoai { alpha, beta, limit } => {
@@ -117,6 +124,7 @@ pub static CONTRACT: Contract = Contract {
             (Function::Gelu, &layouts::ORDER_GATE_UP),
             (Function::GeluTanh, &layouts::ORDER_GATE_UP),
             (Function::Silu, &layouts::ORDER_GATE_UP),
+            (Function::Situ, &layouts::ORDER_GATE_UP),
             (Function::Swigluoai, &layouts::ORDER_GATE_UP_INTERLEAVED),
             (Function::SwigluoaiUninterleave, &layouts::ORDER_GATE_UP),
             (Function::Swiglustep, &layouts::ORDER_GATE_UP),
@@ -166,6 +174,7 @@ pub static CONTRACT: Contract = Contract {
         Honoured::new(Function::Gelu, &[]),
         Honoured::new(Function::GeluTanh, &[]),
         Honoured::new(Function::Silu, &[]),
+        Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
         Honoured::new(
             Function::Swigluoai,
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],

@@ -4,8 +4,8 @@
 
 use ::scalewright::backend::{
     Accepts, Activation as Function, Backend, Contract, Delivery, Encoding, Evidence,
-    Fact, Grouping, Honoured, InputContract, InputLayout, Kernel, Known, QuantizeAt,
-    Reads, VllmNames, WeightContract, WeightPad, WeightScale,
+    Fact, Grouping, Honoured, InputContract, InputLayout, Kernel, Known, Parameter,
+    QuantizeAt, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
 use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
@@ -37,6 +37,8 @@ for DeepgemmFp8BlockSm90 {}
 )]
 pub enum Activation {
     Silu,
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
+    Swiglustep { limit: f32 },
 }
 
 impl DeepgemmFp8BlockSm90 {
@@ -46,6 +48,18 @@ impl DeepgemmFp8BlockSm90 {
             Activation::Silu => {
                 ActivationFunction::Silu {
                     limit: f32::INFINITY,
+                }
+            }
+            Activation::SwigluoaiUninterleave { alpha, beta, limit } => {
+                ActivationFunction::SwigluoaiUninterleave {
+                    alpha,
+                    beta,
+                    limit,
+                }
+            }
+            Activation::Swiglustep { limit } => {
+                ActivationFunction::Swiglustep {
+                    limit,
                 }
             }
         };
@@ -84,7 +98,11 @@ pub static CONTRACT: Contract = Contract {
             fill: 0,
             global: None,
         }),
-        gate_up: &[(Function::Silu, &layouts::ORDER_GATE_UP)],
+        gate_up: &[
+            (Function::Silu, &layouts::ORDER_GATE_UP),
+            (Function::SwigluoaiUninterleave, &layouts::ORDER_GATE_UP),
+            (Function::Swiglustep, &layouts::ORDER_GATE_UP),
+        ],
         down: None,
         pad: Some(WeightPad {
             hidden: 128,
@@ -126,7 +144,14 @@ pub static CONTRACT: Contract = Contract {
         global: None,
         alpha: None,
     }),
-    activations: &[Honoured::new(Function::Silu, &[])],
+    activations: &[
+        Honoured::new(Function::Silu, &[]),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
+    ],
     experts: &[
         ExpertsClass {
             name: "TritonOrDeepGemmExperts",

@@ -39,7 +39,7 @@ for FlashinferCutedslNvfp4 {}
 )]
 pub enum Activation {
     Relu2NoMul,
-    Silu,
+    Silu { limit: f32 },
     Situ { beta: f32, linear_beta: f32 },
     Swigluoai { alpha: f32, beta: f32, limit: f32 },
     SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
@@ -56,11 +56,7 @@ impl FlashinferCutedslNvfp4 {
     ) -> QuantConfig<Self> {
         let activation = match activation {
             Activation::Relu2NoMul => ActivationFunction::Relu2NoMul,
-            Activation::Silu => {
-                ActivationFunction::Silu {
-                    limit: f32::INFINITY,
-                }
-            }
+            Activation::Silu { limit } => ActivationFunction::Silu { limit },
             Activation::Situ { beta, linear_beta } => {
                 ActivationFunction::Situ {
                     beta,
@@ -176,7 +172,7 @@ pub static CONTRACT: Contract = Contract {
     }),
     activations: &[
         Honoured::new(Function::Relu2NoMul, &[]),
-        Honoured::new(Function::Silu, &[]),
+        Honoured::new(Function::Silu, &[Parameter::Limit]),
         Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
         Honoured::new(
             Function::Swigluoai,

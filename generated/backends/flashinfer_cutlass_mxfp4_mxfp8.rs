@@ -37,14 +37,19 @@ for FlashinferCutlassMxfp4Mxfp8 {}
     reason = "the words of the table, which `backend::Activation` explains"
 )]
 pub enum Activation {
+    GeluTanh,
+    Relu2NoMul,
     Silu,
     Swigluoai { alpha: f32, beta: f32, limit: f32 },
+    SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
 }
 
 impl FlashinferCutlassMxfp4Mxfp8 {
     /// The quant config of a layer on this row.
     pub fn config(activation: Activation) -> QuantConfig<Self> {
         let activation = match activation {
+            Activation::GeluTanh => ActivationFunction::GeluTanh,
+            Activation::Relu2NoMul => ActivationFunction::Relu2NoMul,
             Activation::Silu => {
                 ActivationFunction::Silu {
                     limit: f32::INFINITY,
@@ -52,6 +57,13 @@ impl FlashinferCutlassMxfp4Mxfp8 {
             }
             Activation::Swigluoai { alpha, beta, limit } => {
                 ActivationFunction::Swigluoai {
+                    alpha,
+                    beta,
+                    limit,
+                }
+            }
+            Activation::SwigluoaiUninterleave { alpha, beta, limit } => {
+                ActivationFunction::SwigluoaiUninterleave {
                     alpha,
                     beta,
                     limit,
@@ -94,8 +106,11 @@ pub static CONTRACT: Contract = Contract {
             global: None,
         }),
         gate_up: &[
+            (Function::GeluTanh, &layouts::ORDER_UP_GATE),
+            (Function::Relu2NoMul, &layouts::ORDER_PLAIN),
             (Function::Silu, &layouts::ORDER_UP_GATE),
             (Function::Swigluoai, &layouts::ORDER_UP_GATE),
+            (Function::SwigluoaiUninterleave, &layouts::ORDER_UP_GATE),
         ],
         down: None,
         pad: Some(WeightPad {
@@ -142,9 +157,15 @@ pub static CONTRACT: Contract = Contract {
         alpha: None,
     }),
     activations: &[
+        Honoured::new(Function::GeluTanh, &[]),
+        Honoured::new(Function::Relu2NoMul, &[]),
         Honoured::new(Function::Silu, &[]),
         Honoured::new(
             Function::Swigluoai,
+            &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
+        ),
+        Honoured::new(
+            Function::SwigluoaiUninterleave,
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
         ),
     ],

@@ -40,7 +40,7 @@ for FlashinferCutlassNvfp4 {}
 pub enum Activation {
     GeluTanh,
     Relu2NoMul,
-    Silu,
+    Silu { limit: f32 },
     Swigluoai { alpha: f32, beta: f32, limit: f32 },
     SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
 }
@@ -57,11 +57,7 @@ impl FlashinferCutlassNvfp4 {
         let activation = match activation {
             Activation::GeluTanh => ActivationFunction::GeluTanh,
             Activation::Relu2NoMul => ActivationFunction::Relu2NoMul,
-            Activation::Silu => {
-                ActivationFunction::Silu {
-                    limit: f32::INFINITY,
-                }
-            }
+            Activation::Silu { limit } => ActivationFunction::Silu { limit },
             Activation::Swigluoai { alpha, beta, limit } => {
                 ActivationFunction::Swigluoai {
                     alpha,
@@ -177,7 +173,7 @@ pub static CONTRACT: Contract = Contract {
     activations: &[
         Honoured::new(Function::GeluTanh, &[]),
         Honoured::new(Function::Relu2NoMul, &[]),
-        Honoured::new(Function::Silu, &[]),
+        Honoured::new(Function::Silu, &[Parameter::Limit]),
         Honoured::new(
             Function::Swigluoai,
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
@@ -195,7 +191,6 @@ pub static CONTRACT: Contract = Contract {
                     &[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121],
                 ),
                 libraries: &["flashinfer"],
-                hidden_multiple: Some(64),
                 ..Requires::NOTHING
             },
         },

@@ -38,6 +38,7 @@ for FlashinferTrtllmMxfp4Mxfp8 {}
 )]
 pub enum Activation {
     Silu,
+    Situ { beta: f32, linear_beta: f32 },
     Swigluoai { alpha: f32, beta: f32, limit: f32 },
 }
 
@@ -48,6 +49,12 @@ impl FlashinferTrtllmMxfp4Mxfp8 {
             Activation::Silu => {
                 ActivationFunction::Silu {
                     limit: f32::INFINITY,
+                }
+            }
+            Activation::Situ { beta, linear_beta } => {
+                ActivationFunction::Situ {
+                    beta,
+                    linear_beta,
                 }
             }
             Activation::Swigluoai { alpha, beta, limit } => {
@@ -91,6 +98,7 @@ pub static CONTRACT: Contract = Contract {
         }),
         gate_up: &[
             (Function::Silu, &layouts::ORDER_UP_GATE_TILE128),
+            (Function::Situ, &layouts::ORDER_UP_GATE_TILE128),
             (Function::Swigluoai, &layouts::ORDER_UP_GATE_TILE128),
         ],
         down: Some(&layouts::ORDER_DOWN_TILE128),
@@ -134,6 +142,7 @@ pub static CONTRACT: Contract = Contract {
     }),
     activations: &[
         Honoured::new(Function::Silu, &[]),
+        Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
         Honoured::new(
             Function::Swigluoai,
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],

@@ -9,7 +9,7 @@ use ::scalewright::backend::{
     WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{Device, ExpertsClass, Requires};
+use ::scalewright::oracle::{Device, ExpertsClass, Requires, RoutingMethod};
 use ::scalewright::scale::Calibrated;
 use super::super::{formats, layouts};
 
@@ -41,7 +41,7 @@ pub enum Activation {
     Gelu,
     GeluTanh,
     Relu2NoMul,
-    Silu,
+    Silu { limit: f32 },
     Situ { beta: f32, linear_beta: f32 },
     SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
 }
@@ -59,11 +59,7 @@ impl FlashinferTrtllmNvfp4 {
             Activation::Gelu => ActivationFunction::Gelu,
             Activation::GeluTanh => ActivationFunction::GeluTanh,
             Activation::Relu2NoMul => ActivationFunction::Relu2NoMul,
-            Activation::Silu => {
-                ActivationFunction::Silu {
-                    limit: f32::INFINITY,
-                }
-            }
+            Activation::Silu { limit } => ActivationFunction::Silu { limit },
             Activation::Situ { beta, linear_beta } => {
                 ActivationFunction::Situ {
                     beta,
@@ -171,7 +167,7 @@ pub static CONTRACT: Contract = Contract {
         Honoured::new(Function::Gelu, &[]),
         Honoured::new(Function::GeluTanh, &[]),
         Honoured::new(Function::Relu2NoMul, &[]),
-        Honoured::new(Function::Silu, &[]),
+        Honoured::new(Function::Silu, &[Parameter::Limit]),
         Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
         Honoured::new(
             Function::SwigluoaiUninterleave,
@@ -184,6 +180,17 @@ pub static CONTRACT: Contract = Contract {
             requires: Requires {
                 devices: Some(&[Device::Sm100, Device::Sm103]),
                 libraries: &["flashinfer"],
+                routing: Some(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                        RoutingMethod::Llama4,
+                        RoutingMethod::Sigmoid,
+                        RoutingMethod::SigmoidRenorm,
+                        RoutingMethod::Minimax2,
+                    ],
+                ),
                 all2all: Some(&[]),
                 ..Requires::NOTHING
             },

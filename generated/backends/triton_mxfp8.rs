@@ -54,18 +54,36 @@ impl Accepts<
     reason = "the words of the table, which `backend::Activation` explains"
 )]
 pub enum Activation {
+    Gelu,
+    GeluNoMul,
+    GeluTanh,
+    GeluTanhNoMul,
     Relu2NoMul,
     Silu { limit: f32 },
+    SiluNoMul,
+    Situ { beta: f32, linear_beta: f32 },
     Swigluoai { alpha: f32, beta: f32, limit: f32 },
     SwigluoaiUninterleave { alpha: f32, beta: f32, limit: f32 },
+    Swiglustep { limit: f32 },
 }
 
 impl TritonMxfp8 {
     /// The quant config of a layer on this row.
     pub fn config(activation: Activation) -> QuantConfig<Self> {
         let activation = match activation {
+            Activation::Gelu => ActivationFunction::Gelu,
+            Activation::GeluNoMul => ActivationFunction::GeluNoMul,
+            Activation::GeluTanh => ActivationFunction::GeluTanh,
+            Activation::GeluTanhNoMul => ActivationFunction::GeluTanhNoMul,
             Activation::Relu2NoMul => ActivationFunction::Relu2NoMul,
             Activation::Silu { limit } => ActivationFunction::Silu { limit },
+            Activation::SiluNoMul => ActivationFunction::SiluNoMul,
+            Activation::Situ { beta, linear_beta } => {
+                ActivationFunction::Situ {
+                    beta,
+                    linear_beta,
+                }
+            }
             Activation::Swigluoai { alpha, beta, limit } => {
                 ActivationFunction::Swigluoai {
                     alpha,
@@ -77,6 +95,11 @@ impl TritonMxfp8 {
                 ActivationFunction::SwigluoaiUninterleave {
                     alpha,
                     beta,
+                    limit,
+                }
+            }
+            Activation::Swiglustep { limit } => {
+                ActivationFunction::Swiglustep {
                     limit,
                 }
             }
@@ -110,10 +133,17 @@ pub static CONTRACT: Contract = Contract {
             global: None,
         }),
         gate_up: &[
+            (Function::Gelu, &layouts::ORDER_GATE_UP),
+            (Function::GeluNoMul, &layouts::ORDER_PLAIN),
+            (Function::GeluTanh, &layouts::ORDER_GATE_UP),
+            (Function::GeluTanhNoMul, &layouts::ORDER_PLAIN),
             (Function::Relu2NoMul, &layouts::ORDER_PLAIN),
             (Function::Silu, &layouts::ORDER_GATE_UP),
+            (Function::SiluNoMul, &layouts::ORDER_PLAIN),
+            (Function::Situ, &layouts::ORDER_GATE_UP),
             (Function::Swigluoai, &layouts::ORDER_GATE_UP_INTERLEAVED),
             (Function::SwigluoaiUninterleave, &layouts::ORDER_GATE_UP),
+            (Function::Swiglustep, &layouts::ORDER_GATE_UP),
         ],
         down: None,
         pad: Some(WeightPad {
@@ -158,8 +188,14 @@ pub static CONTRACT: Contract = Contract {
         alpha: None,
     }),
     activations: &[
+        Honoured::new(Function::Gelu, &[]),
+        Honoured::new(Function::GeluNoMul, &[]),
+        Honoured::new(Function::GeluTanh, &[]),
+        Honoured::new(Function::GeluTanhNoMul, &[]),
         Honoured::new(Function::Relu2NoMul, &[]),
         Honoured::new(Function::Silu, &[Parameter::Limit]),
+        Honoured::new(Function::SiluNoMul, &[]),
+        Honoured::new(Function::Situ, &[Parameter::Beta, Parameter::LinearBeta]),
         Honoured::new(
             Function::Swigluoai,
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
@@ -168,12 +204,13 @@ pub static CONTRACT: Contract = Contract {
             Function::SwigluoaiUninterleave,
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
         ),
+        Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
     experts: &[
         ExpertsClass {
             name: "Mxfp8NativeTritonExperts",
             requires: Requires {
-                devices: Some(&[Device::Gfx950, Device::Gfx1250]),
+                devices: Some(&[Device::Gfx950]),
                 all2all_refused: &[
                     All2all::FlashinferNvlinkOneSided,
                     All2all::FlashinferNvlinkTwoSided,

@@ -4,7 +4,8 @@ use std::fmt::Display;
 use std::io::Write;
 
 use scalewright::backend::{
-    BiasOrder, Contract, Encoding, Grouping, InputContract, Kernel, Known, QuantizeAt, WeightContract,
+    BiasOrder, Contract, Convention, Encoding, EpilogueFactor, GlobalScale, GlobalScope, Grouping,
+    InputContract, Kernel, Known, QuantizeAt, ScaleSource, WeightContract,
 };
 use scalewright::format::{FormatSpec, Reach};
 use scalewright::generated::BackendId;
@@ -84,6 +85,17 @@ fn known<T>(known: Known<T>, name: impl FnOnce(T) -> String) -> String {
     }
 }
 
+fn second_level(global: GlobalScale) -> String {
+    let convention = match global.convention {
+        Convention::Multiplier => "multiplier",
+        Convention::Divisor => "divisor",
+    };
+    match global.scope {
+        GlobalScope::PerExpert => format!("a {convention} for each expert"),
+        GlobalScope::MaxOverExperts => format!("one {convention}, of the largest expert"),
+    }
+}
+
 fn weight(lines: &mut Vec<String>, weight: &WeightContract) {
     lines.push("\nWeights".to_owned());
     lines.push(format!("  format: {}", format(weight.format)));
@@ -95,6 +107,7 @@ fn weight(lines: &mut Vec<String>, weight: &WeightContract) {
         let layout = known(scale.layout, |layout| layout.name.to_owned());
         let encoding = known(scale.encoding, |Encoding::AsStored| "as stored".to_owned());
         lines.push(format!("  scales: {layout}, {encoding}, padding 0x{:02X}", scale.fill));
+        lines.extend(scale.global.map(|global| format!("  second level: {}", second_level(global))));
         if scale.repeat_rows != 1 {
             lines.push(format!("  each row of scales is repeated over {} rows", scale.repeat_rows));
         }
@@ -123,6 +136,9 @@ fn weight(lines: &mut Vec<String>, weight: &WeightContract) {
 fn input(lines: &mut Vec<String>, input: &InputContract) {
     let formats: Vec<_> = input.formats.iter().map(|one| format(one)).collect();
     lines.push(format!("  format: {}", formats.join(", or ")));
+    if let Some(handed) = input.prepared_format {
+        lines.push(format!("  handed over as: {}, which the backend converts", format(handed)));
+    }
     if let Some(rounding) = input.rounding {
         lines.push(format!("  scales chosen by: {}", format!("{rounding:?}").to_lowercase()));
     }
@@ -146,6 +162,15 @@ fn input(lines: &mut Vec<String>, input: &InputContract) {
                 layout.prepared.name, layout.kernel.name
             ));
         }
+    }
+    match input.source {
+        None => {}
+        Some(ScaleSource::Static) => lines.push("  its one scale: from the model's calibration".to_owned()),
+        Some(ScaleSource::Dynamic) => lines.push("  its one scale: from the numbers".to_owned()),
+    }
+    lines.extend(input.global.map(|global| format!("  second level: {}", second_level(global))));
+    if let Some(EpilogueFactor::WeightTimesInput) = input.alpha {
+        lines.push("  the epilogue multiplies by the second level of weight and input".to_owned());
     }
     match input.grouping {
         None => {}

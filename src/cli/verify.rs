@@ -146,7 +146,8 @@ fn run_row(contract: &Contract, layer: &Layer) -> Result<Row, String> {
     if given.biases.is_some() && contract.weight.bias.is_none() {
         changes.push("it takes no biases; it runs without".to_owned());
     }
-    if given.format != contract.weight.format {
+    let weight = &contract.weight;
+    if given.format != weight.format && weight.requantize_from != Some(given.format) {
         changes.push(format!("the weights are requantised from {}", given.format.name));
     }
     let weights = adapted.weights.as_ref().unwrap_or(given);
@@ -206,7 +207,10 @@ impl Report<'_> {
             Err(message) => {
                 self.wrong = true;
                 eprintln!("{id}: {message}");
-                return Ok(());
+                if !self.arguments.json {
+                    return Ok(());
+                }
+                return writeln!(out, "{}", json!({ "backend": id.name(), "ok": false, "error": message }));
             }
         };
         let Measure { error_quantised, error_layer, misread, elapsed, .. } = row.measure;
@@ -225,6 +229,8 @@ impl Report<'_> {
                 "{}",
                 json!({
                     "backend": id.name(),
+                    "ok": close && tells,
+                    "model": self.layer.describe(),
                     "device": self.arguments.device.name(),
                     "activation": row.activation.kind().name(),
                     "tokens": self.layer.routing.tokens(),

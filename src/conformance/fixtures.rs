@@ -168,6 +168,10 @@ impl Fixture {
         Self { name, source, weights, tokens: values, routing, config }
     }
 
+    pub(super) fn is_one_token(&self) -> bool {
+        self.routing.tokens() == 1
+    }
+
     pub(super) fn case(&self) -> Case<'_> {
         self.with(&self.weights)
     }

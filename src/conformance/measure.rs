@@ -10,7 +10,6 @@ use crate::cpu::layer::{LayerError, forward};
 use crate::cpu::quantize::global::{NoGlobalScale, global_scale};
 use crate::cpu::quantize::{QuantizeError, quantize_prepared};
 use crate::format::{Rounding, ScaleType};
-use crate::layout::Layout;
 use crate::moe::routing::{Routing, RoutingError};
 use crate::recipe::Recipe;
 use crate::reference::{self, Chosen, NoReference};
@@ -20,7 +19,8 @@ use crate::weights::canonical::{Biases, Canonical, Matrix};
 use crate::weights::prepared::{PrepareError, prepare};
 use crate::weights::requantize::{RequantizeError, requantize};
 
-use super::fixtures::{handed, misreading};
+use super::fixtures::handed;
+use super::misread::{Misread, misread};
 
 /// The largest relative Frobenius error on the same quantised operands: bf16 output rounds to 2^-9,
 /// and an intermediate value may fall to the other side of a rounding boundary.
@@ -48,22 +48,10 @@ pub struct Measure {
     pub error_quantised: f64,
     /// Against the reference without any quantisation of tokens.
     pub error_layer: f64,
-    /// What comes of reading the scales of the tokens in another layout.
+    /// What comes of reading scales in another layout.
     pub misread: Misread,
     /// Quantising the tokens and running the layer.
     pub elapsed: Duration,
-}
-
-/// What comes of reading the scales of the tokens in another layout.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Misread {
-    /// The row has no layout at stake: no scales, or so few that both layouts put them in the same
-    /// places.
-    NotAtStake,
-    /// What the row finds there is no scale, and it says so.
-    Refused,
-    /// The error against the reference on the same quantised operands.
-    OffBy(f64),
 }
 
 /// Why a case could not be measured.
@@ -220,16 +208,7 @@ pub fn measure(contract: &Contract, case: &Case<'_>) -> Result<Measure, Failure>
     let elapsed = start.elapsed();
 
     let judged = reference_output(contract, case, &input)?;
-    let misread = match misreading_of(contract, case, &input)? {
-        None => Misread::NotAtStake,
-        Some((misreading, input)) => {
-            match forward(&misreading, &case.config, &prepared, &input, case.routing) {
-                Ok(output) => Misread::OffBy(relative_error(&output, &judged)),
-                Err(LayerError::Repack(_)) => Misread::Refused,
-                Err(error) => return Err(error.into()),
-            }
-        }
-    };
+    let misread = misread(contract, case, &prepared, &input, &judged)?;
     let unquantised = unquantised_output(case)?;
     Ok(Measure {
         error_quantised: relative_error(&output, &judged),
@@ -314,35 +293,6 @@ fn linear_scales(layout: Known<InputLayout>, input: &RawQuantized) -> Result<Vec
     let places = (0..logical.rows).flat_map(|row| (0..logical.cols).map(move |col| (row, col)));
     let offsets = places.map(|(row, col)| layout.prepared.offset_by_digits(row, col, physical) * size);
     Ok(offsets.flat_map(|offset| input.scales[offset..][..size].iter().copied()).collect())
-}
-
-/// A contract that reads the tokens' scales in another layout, and the bytes of `input` as it would
-/// find them: the same buffer, cut or continued with zeros to the size that it reads. `None` if there
-/// are no scales, or so few that both layouts put all that belong to a value in the same places.
-fn misreading_of(
-    contract: &Contract,
-    case: &Case<'_>,
-    input: &RawQuantized,
-) -> Result<Option<(Contract, RawQuantized)>, Failure> {
-    let (Some(block), Known::Is(layout)) = (input.format.block, contract.gemm1_input.layout) else {
-        return Ok(None);
-    };
-    let (own, other): (_, &'static Layout) = (layout.prepared, misreading(layout.prepared));
-    let logical = scale_extent(input.format, input.rows, input.cols)?;
-    let own_box = own.physical(logical).map_err(WrongSize::from)?;
-    let other_box = other.physical(logical).map_err(WrongSize::from)?;
-    let cols = block.cols.count(case.weights.hidden);
-    let mut places = (0..logical.rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
-    if places.all(|(row, col)| {
-        own.offset_by_digits(row, col, own_box) == other.offset_by_digits(row, col, other_box)
-    }) {
-        return Ok(None);
-    }
-    let mut contract = contract.clone();
-    contract.gemm1_input.layout = Known::Is(InputLayout { prepared: other, kernel: layout.kernel });
-    let mut input = RawQuantized { layout: other, ..input.clone() };
-    input.scales.resize(other_box.count() * block.scale.bytes(), 0);
-    Ok(Some((contract, input)))
 }
 
 pub(super) fn relative_error(output: &[bf16], judged: &[f64]) -> f64 {

@@ -33,9 +33,26 @@ impl Checker<'_> {
         }
         for (name, format) in &table.format.entries {
             if let Some(format) = self.check_format(name, format) {
+                self.one_format_one_name(name, &format, table);
                 self.entries.formats.insert(name.value.clone(), Arc::new(format));
             }
         }
+    }
+
+    /// What names a format is what is stored, so that a format with given parts can be found.
+    fn one_format_one_name(&mut self, name: &At<String>, format: &Format, table: &schema::Table) {
+        let parts = |format: &Format| (format.element, format.block, format.global);
+        let Some(other) = self.entries.formats.values().find(|other| parts(other) == parts(format)) else {
+            return;
+        };
+        let place = table.format.entries.iter().find(|(key, _)| key.value == other.name);
+        let place = place.map(|(key, _)| key.span.clone()).unwrap_or_default();
+        let message = format!("the formats `{}` and `{}` are one", other.name, name.value);
+        self.push(
+            Diagnostic::new(Code::E0207, name.span.clone(), message)
+                .and(place, "the other")
+                .help("keep one; how scales are chosen stands in rows, not in formats"),
+        );
     }
 
     fn check_layout(
@@ -197,8 +214,34 @@ impl Checker<'_> {
         }
         self.zero_points(format, written)?;
         let global = format.scale.as_ref().and_then(|scale| scale.global.as_ref());
+        if let (Some(global), Some(block)) = (global, block) {
+            self.two_levels(global, block, written)?;
+        }
         let global: Option<ScaleType> = global.map(|global| global.value.dtype.value);
         Some(Format { name: name.value.clone(), element, block, global })
+    }
+
+    /// The first level of two is a block's share of the second, in few bits.
+    fn two_levels(
+        &mut self,
+        global: &At<schema::GlobalScaleType>,
+        block: BlockScale,
+        written: Option<&At<schema::BlockScale>>,
+    ) -> Option<()> {
+        let message = if global.value.dtype.value != ScaleType::F32 {
+            "a second-level scale is an `f32`"
+        } else if block.scale != ScaleType::E4m3 || written.is_none() {
+            "only `e4m3` scales of blocks have a second level"
+        } else {
+            return Some(());
+        };
+        let place = written.map_or(&global.span, |block| &block.span);
+        self.push(
+            Diagnostic::new(Code::E0303, global.span.clone(), message)
+                .and(place.clone(), "the first level")
+                .help("NVFP4 is `scale.block = { dtype = \"e4m3\", .. }` and `scale.global = { dtype = \"f32\" }`"),
+        );
+        None
     }
 
     /// The one of `scale.block`, `scale.row` and `scale.tensor` that is written.
@@ -230,6 +273,14 @@ impl Checker<'_> {
     /// Zero points are what makes codes without a sign stand for numbers with one.
     fn zero_points(&mut self, format: &schema::Format, block: Option<&At<schema::BlockScale>>) -> Option<()> {
         let unsigned = format.element.value == ElementType::Uint4;
+        if let (true, Some(block)) =
+            (unsigned, block.filter(|block| block.value.dtype.value == ScaleType::E8m0))
+        {
+            let message = "power-of-two scales have no zero points";
+            let help = "write a `dtype` of 16 or 32 bits";
+            self.error_with(Code::E0303, &block.value.dtype.span, message.to_owned(), help);
+            return None;
+        }
         let written = block.and_then(|block| block.value.zero_point.as_ref());
         match (unsigned, written) {
             (false, None) => return Some(()),

@@ -6,10 +6,12 @@ mod weight;
 
 use super::{Checker, facts};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::model::words::{Activation, KernelKind, Parameter, Word};
+use crate::model::words::{
+    Activation, Convention, GlobalScope, KernelKind, Parameter, ScaleSource, ScaleType, Word,
+};
 use crate::model::{
-    Backend, BlockScale, Experts, Fit, Format, GlobalScale, Grouping, Input, Kernel, Known, Reach, Requires,
-    Scales, Vllm,
+    Backend, BlockScale, Experts, Fit, GlobalScale, Grouping, Input, Kernel, Known, Reach, Requires, Scales,
+    Vllm,
 };
 use crate::read::{ByWord, Named};
 use crate::schema::{self, VendorOr};
@@ -131,7 +133,11 @@ impl Checker<'_> {
     ) -> Vec<(Activation, Vec<Parameter>)> {
         let mut found = Vec::new();
         for (At { value: function, .. }, parameters) in &honours.0 {
-            for parameter in parameters {
+            for (index, parameter) in parameters.iter().enumerate() {
+                if parameters[..index].iter().any(|earlier| earlier.value == parameter.value) {
+                    let message = format!("`{}` is listed twice", parameter.value.name());
+                    self.error_with(Code::E0402, &parameter.span, message, "remove one of the two");
+                }
                 if !function.parameters().contains(&parameter.value) {
                     let known: Vec<_> = function.parameters().iter().map(|known| known.name()).collect();
                     let help = if known.is_empty() {
@@ -197,17 +203,47 @@ fn obstacle(row: &Backend) -> Option<String> {
         (row.gemm2.is_none(), "what GEMM2 reads (`gemm2_input`)"),
     ];
     let inputs = [Some(&row.gemm1), row.gemm2.as_ref()].into_iter().flatten();
-    let two_levels = |format: &Format| format.global.is_some();
-    let of_tokens = inputs.clone().any(|input| two_levels(&input.formats[0]) && input.global.is_none());
-    let of_weights = weight.scale.as_ref().is_some_and(|scale| scale.global.is_none());
+    let mut two_levels = inputs.clone().filter(|input| input.formats[0].global.is_some());
+    let of_weights = weight.scale.as_ref().filter(|_| weight.format.global.is_some());
     let open = open.into_iter().chain([
-        (of_tokens, "the second-level scales of its tokens (`global`)"),
-        (of_weights && two_levels(&weight.format), "those of its weights (`weight.scale.global`)"),
+        (
+            two_levels.clone().any(|input| input.global.is_none()),
+            "the second-level scales of its tokens (`global`)",
+        ),
+        (two_levels.clone().any(|input| input.alpha.is_none()), "the epilogue factor of its GEMMs (`alpha`)"),
+        (
+            of_weights.is_some_and(|scale| scale.global.is_none()),
+            "the second-level scales of its weights (`weight.scale.global`)",
+        ),
     ]);
     let open: Vec<_> = open.collect();
+    let is_shared = |global: &GlobalScale| global.scope == GlobalScope::MaxOverExperts;
+    let is_plain = |global: &GlobalScale| {
+        global.convention == Convention::Multiplier && global.scope == GlobalScope::PerExpert
+    };
     let tiles = |block: BlockScale| !matches!(block.rows, Reach::Of(1) | Reach::Whole);
-    let blocks = inputs.flat_map(|input| &input.formats).filter_map(|format| format.block);
+    let has_two_levels = two_levels.clone().next().is_some();
+    let blocks = inputs.clone().flat_map(|input| &input.formats).filter_map(|format| format.block);
     let missing = [
+        (
+            two_levels.any(|input| input.global.as_ref().is_some_and(|global| !is_shared(global))),
+            "a second-level scale an expert for tokens",
+        ),
+        (
+            of_weights.and_then(|scale| scale.global.as_ref()).is_some_and(|global| !is_plain(global)),
+            "second-level scales of weights other than a multiplier an expert",
+        ),
+        (
+            inputs.clone().any(|input| {
+                input.source == Some(ScaleSource::Static)
+                    && input.formats[0].block.is_some_and(|block| block.scale != ScaleType::F32)
+            }),
+            "static scales of another type than `f32`",
+        ),
+        (
+            blocks.clone().any(|block| block.scale == ScaleType::E4m3) && !has_two_levels,
+            "a rule that chooses `e4m3` scales without a second level",
+        ),
         (blocks.clone().any(tiles), "blocks of several tokens"),
         (blocks.clone().any(|block| block.zero_point.is_some()), "tokens with zero points"),
         (weight.format.block.is_some_and(|block| block.zero_point.is_some()), "weights with zero points"),

@@ -69,8 +69,8 @@ catalog! {
         "The largest divisor of an axis has to divide its padded size: `pad` rounds up to it, `divides` refuses what does not divide.";
     E0206, "padded and refused",
         "A size that the tiles do not divide is either rounded up or refused.";
-    E0207, "one layout under two names",
-        "Digits and padding are a layout's identity. Two names for one layout are two types that cannot be handed to each other.";
+    E0207, "one entry under two names",
+        "Two layouts with the same digits and padding are one, and so are two formats with the same elements and scales. Under two names they would be two types that nothing converts between.";
     E0208, "which half is first",
         "An order with a `half` digit says which half is half 0.";
     E0301, "no such entry",

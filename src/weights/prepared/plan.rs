@@ -60,6 +60,8 @@ pub(crate) struct ScalePlan {
     /// The elements of a block of the fused matrix.
     block_size: Extent,
     pub(crate) layout: &'static Layout,
+    /// Stored rows and columns of scales that belong to some weight.
+    pub(crate) logical: Extent,
     pub(crate) physical: Extent,
     pub(crate) fill: u8,
     /// Weight rows, in stored order, of one stored row of scales.
@@ -294,6 +296,6 @@ impl ScalePlan {
         let rows_per_scale = (block_size.rows / repeat).max(1);
         let logical = Extent { rows: extent.rows.div_ceil(rows_per_scale), cols: block.scales(extent).cols };
         let physical = layout.physical(logical)?;
-        Ok(Self { block, block_size, layout, physical, fill: scale.fill, rows_per_scale })
+        Ok(Self { block, block_size, layout, logical, physical, fill: scale.fill, rows_per_scale })
     }
 }

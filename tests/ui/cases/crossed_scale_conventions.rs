@@ -4,7 +4,7 @@ use scalewright::generated::backends::{FlashinferCutlassNvfp4, flashinfer_cutlas
 use scalewright::scale::Multiplier;
 
 fn configure(input_scale: Multiplier) {
-    let _ = FlashinferCutlassNvfp4::config(Activation::Silu, input_scale, input_scale);
+    let _ = FlashinferCutlassNvfp4::config(Activation::GeluTanh, input_scale, input_scale);
 }
 
 fn main() {}

@@ -42,6 +42,15 @@ impl Checker<'_> {
             None => None,
             Some(dtype) => Some(self.prepared_format(dtype, &formats[0])?),
         };
+        if let (Some(dtype), Some(At { value: QuantizeAt::Expert, span })) =
+            (&input.prepared_dtype, &input.quantize)
+        {
+            self.push(
+                Diagnostic::new(Code::E0306, dtype.span.clone(), "nothing is prepared that has scales")
+                    .and(span.clone(), "the experts quantise")
+                    .help("remove `prepared_dtype`"),
+            );
+        }
         let block_cols = formats[0].0.block.and_then(|block| block.cols.fixed());
         if let (Some(multiple), Some(block)) = (&input.multiple, block_cols)
             && !multiple.hidden.value.is_multiple_of(block)
@@ -179,7 +188,7 @@ impl Checker<'_> {
             }
             (Some((format, name)), None) => {
                 let message =
-                    format!("`{}` has block scales, and the row does not say where they are", format.name);
+                    format!("`{}` has scales, and the row does not say where they are", format.name);
                 self.push(
                     Diagnostic::new(Code::E0304, name.span.clone(), message)
                         .help("add `layout = { prepared = \"…\", kernel = \"…\" }`"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::global;
 use crate::check::Checker;
 use crate::diagnostic::{Code, Diagnostic};
-use crate::model::words::{Activation, ElementType, Parameter, ScaleType, Word};
+use crate::model::words::{Activation, ElementType, Parameter, PayloadWord, ScaleType, Word};
 use crate::model::{Bias, Fit, Format, Known, Multiples, Order, Reach, Weight, WeightPad, WeightScale};
 use crate::schema::{self, Name, VendorOr};
 use crate::source::{At, Span};
@@ -31,6 +31,23 @@ impl Checker<'_> {
             self.error_with(Code::E0403, &name.span, message, "name an order without a `half` digit");
         }
         let format = format?;
+        if let (Some(Some(from)), Some(name)) = (&requantize_from, &weight.requantize_from)
+            && *from == format
+        {
+            let message = format!("`{}` is what the row reads anyway", format.name);
+            self.error_with(Code::E0306, &name.span, message, "remove `requantize_from`");
+        }
+        if let Some(Known::Is(payload)) = &payload
+            && let (Some(PayloadWord::Fp4HopperTwiddle), false) =
+                (payload.word, format.element == ElementType::E2m1)
+        {
+            let message = format!("the payload `{}` spreads the bits of `e2m1` elements", payload.name);
+            self.push(
+                Diagnostic::new(Code::E0302, weight.payload.span.clone(), message)
+                    .and(weight.format.span.clone(), format!("has `{}` elements", format.element.name()))
+                    .help("name a payload without a `word`"),
+            );
+        }
         let scale = self.weight_scale(weight, &format);
         if let Some(fill) = weight.pad.as_ref().and_then(|pad| pad.value.fill.as_ref()) {
             self.elements_are_finite(fill, format.element, &weight.format);
@@ -124,7 +141,7 @@ impl Checker<'_> {
         let Some(scale) = &weight.scale else {
             if format.block.is_some() {
                 let message =
-                    format!("`{}` has block scales, and the row does not say where they are", format.name);
+                    format!("`{}` has scales, and the row does not say where they are", format.name);
                 self.push(
                     Diagnostic::new(Code::E0304, weight.format.span.clone(), message)
                         .help("add `scale = { layout = \"…\", encoding = \"as_stored\", fill = 0 }`"),
@@ -159,6 +176,10 @@ impl Checker<'_> {
             let source =
                 weight.requantize_from.as_ref().and_then(|name| self.entries.formats.get(&name.value));
             let rows = source.and_then(|format| format.block).map_or(block.rows, |block| block.rows);
+            if rows == Reach::Whole {
+                let message = format!("`{}` has one scale, and nothing to repeat it over", format.name);
+                self.error_with(Code::E0304, &repeat.span, message, "remove `repeat`");
+            }
             if let Reach::Of(rows) = rows
                 && !rows.is_multiple_of(repeat.row.value)
             {
@@ -227,19 +248,28 @@ impl Checker<'_> {
 
     /// Padded sizes are multiples of what orders and payload divide.
     fn padding_suffices(&mut self, weight: &schema::Weight, model: &Weight) {
-        let (Some(pad), Some(written)) = (model.pad, &weight.pad) else { return };
-        let gated = &written.value.intermediate.gated;
+        let Some(written) = &weight.pad else { return };
         let hidden = &written.value.hidden;
+        let intermediate = |halves: usize| match halves {
+            1 => &written.value.intermediate.plain,
+            _ => &written.value.intermediate.gated,
+        };
+        // What halves the weights have that some function is honoured for.
+        let mut halves: Vec<usize> = model.gate_up.iter().map(|(function, _)| function.halves()).collect();
+        halves.sort_unstable();
+        halves.dedup();
+        let sizes: Vec<_> = halves.into_iter().map(|halves| (halves, intermediate(halves))).collect();
         let rows = weight.rows.as_ref();
         for (function, order) in &model.gate_up {
             let what = format!("the order `{}` of {}", order.name, function.name());
             let name = rows.and_then(|rows| rows.gate_up.get(*function));
-            self.divides(order.multiple, pad.gated, gated, &what, name.map(|(_, name)| &name.span));
+            let size = intermediate(function.halves());
+            self.divides(order.multiple, size, &what, name.map(|(_, name)| &name.span));
         }
         if let Some(down) = &model.down {
             let name = rows.and_then(|rows| rows.down.as_ref());
             let what = format!("the order `{}`", down.name);
-            self.divides(down.multiple, pad.hidden, hidden, &what, name.map(|name| &name.span));
+            self.divides(down.multiple, hidden, &what, name.map(|name| &name.span));
         }
         if let Some(block) = model.format.block {
             let what = format!("a block of `{}`", model.format.name);
@@ -247,9 +277,10 @@ impl Checker<'_> {
             // block does not divide are refused when weights are prepared; here only a padding that
             // is itself in the way is wrong.
             let cols = block.cols.fixed().unwrap_or(1);
-            for (multiple, place) in [(pad.hidden, hidden), (pad.gated, gated)] {
+            for size in sizes.iter().map(|(_, size)| *size).chain([hidden]) {
+                let multiple = size.value;
                 if multiple > 1 && multiple % cols != 0 && cols % multiple != 0 {
-                    self.divides(cols, multiple, place, &what, Some(&weight.format.span));
+                    self.divides(cols, size, &what, Some(&weight.format.span));
                 }
             }
         }
@@ -257,7 +288,7 @@ impl Checker<'_> {
             && let Fit::Divide(multiples) = payload.fit
         {
             let what = format!("the payload `{}`", payload.name);
-            self.matrices(multiples, written, &what, &weight.payload.span);
+            self.matrices(multiples, hidden, &sizes, &what, &weight.payload.span);
         }
         if let (Some(block), Some(scale)) = (model.format.block, &model.scale)
             && let Known::Is(layout) = &scale.layout
@@ -269,23 +300,32 @@ impl Checker<'_> {
             let rows_per_scale = (rows / scale.repeat_rows).max(1);
             let multiples =
                 Multiples { row: row.saturating_mul(rows_per_scale), col: col.saturating_mul(cols) };
-            self.matrices(multiples, written, &what, &place.value.layout.span);
+            self.matrices(multiples, hidden, &sizes, &what, &place.value.layout.span);
         }
     }
 
-    /// Both padded matrices have `multiples` of rows and columns: the fused one has 2 × intermediate
-    /// rows and hidden columns, the other hidden rows and intermediate columns.
-    fn matrices(&mut self, multiples: Multiples, pad: &At<schema::WeightPad>, what: &str, because: &Span) {
-        let (hidden, gated) = (&pad.value.hidden, &pad.value.intermediate.gated);
+    /// Both padded matrices have `multiples` of rows and columns: the first has as many intermediate
+    /// rows as there are halves and hidden columns, the other hidden rows and intermediate columns.
+    fn matrices(
+        &mut self,
+        multiples: Multiples,
+        hidden: &At<usize>,
+        intermediate: &[(usize, &At<usize>)],
+        what: &str,
+        because: &Span,
+    ) {
         let Multiples { row, col } = multiples;
-        let row_of_half = if row.is_multiple_of(2) { row / 2 } else { row };
-        self.divides(row_of_half, gated.value, gated, what, Some(because));
-        self.divides(col, gated.value, gated, what, Some(because));
-        self.divides(row, hidden.value, hidden, what, Some(because));
-        self.divides(col, hidden.value, hidden, what, Some(because));
+        for (halves, size) in intermediate {
+            let row_of_half = if row.is_multiple_of(*halves) { row / halves } else { row };
+            self.divides(row_of_half, size, what, Some(because));
+            self.divides(col, size, what, Some(because));
+        }
+        self.divides(row, hidden, what, Some(because));
+        self.divides(col, hidden, what, Some(because));
     }
 
-    fn divides(&mut self, needs: usize, has: usize, place: &At<usize>, what: &str, because: Option<&Span>) {
+    fn divides(&mut self, needs: usize, size: &At<usize>, what: &str, because: Option<&Span>) {
+        let (has, place) = (size.value, size);
         if has.is_multiple_of(needs) {
             return;
         }

@@ -5,7 +5,7 @@ use quote::quote;
 
 use super::layouts::{order_ident, payload_ident};
 use super::{Module, count, ident, imports, option, static_ident, type_ident, variant};
-use crate::model::words::{Activation, Convention, QuantizeAt, Word};
+use crate::model::words::{Activation, Convention, Parameter, QuantizeAt, Word};
 use crate::model::{
     Backend, Delivery, Experts, Format, Grouping, Input, Kernel, Known, Layout, Scales, Table, Weight,
 };
@@ -162,7 +162,7 @@ fn config(row: &Backend) -> TokenStream {
             if parameters.contains(parameter) {
                 quote!(#field)
             } else {
-                let neutral = neutral(*function, parameter.name());
+                let neutral = neutral(*function, *parameter);
                 quote!(#field: #neutral)
             }
         });
@@ -214,11 +214,13 @@ fn config(row: &Backend) -> TokenStream {
 }
 
 /// The value of a parameter that leaves the function as it is without it.
-fn neutral(function: Activation, parameter: &str) -> TokenStream {
-    match (function, parameter) {
-        (_, "alpha") => quote!(1.0),
-        (Activation::Swigluoai | Activation::SwigluoaiUninterleave, "beta") => quote!(0.0),
-        _ => quote!(f32::INFINITY),
+fn neutral(function: Activation, parameter: Parameter) -> TokenStream {
+    match parameter {
+        Parameter::Alpha => quote!(1.0),
+        // Where situ saturates.
+        Parameter::Beta if function == Activation::Situ => quote!(f32::INFINITY),
+        Parameter::Beta => quote!(0.0),
+        Parameter::LinearBeta | Parameter::Limit => quote!(f32::INFINITY),
     }
 }
 
