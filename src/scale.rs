@@ -5,22 +5,6 @@
 //! compressed-tensors and vLLM's `a1_gscale` hold its reciprocal, the factor that quantising
 //! multiplies by. Both are a small positive f32, so mixing them up is silent; here they are two types.
 
-/// What dequantising multiplies by: ModelOpt's convention. As a divisor and back it is the same number,
-/// which the reciprocal of a reciprocal need not be.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Multiplier {
-    value: f32,
-    reciprocal: f32,
-}
-
-/// What dequantising divides by: compressed-tensors' convention, and FlashInfer's `global_scale`. As a
-/// multiplier and back it is the same number.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Divisor {
-    value: f32,
-    reciprocal: f32,
-}
-
 /// A number that is no scale: zero, negative, not finite, or so small or large that its reciprocal
 /// is not a normal f32.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
@@ -55,60 +39,67 @@ fn sound(value: f32) -> Result<(f32, f32), NotAScale> {
     if is_scale { Ok((value, reciprocal)) } else { Err(NotAScale(value)) }
 }
 
-impl Multiplier {
-    /// `value` as a factor that dequantising multiplies by.
-    ///
-    /// # Errors
-    /// [`NotAScale`] if it is none.
-    pub fn new(value: f32) -> Result<Self, NotAScale> {
-        sound(value).map(|(value, reciprocal)| Self { value, reciprocal })
-    }
+/// A scale in one convention, and its reciprocal, so that there and back it is the same number, which
+/// the reciprocal of a reciprocal need not be. Two scales are equal if their values are.
+macro_rules! convention {
+    ($(#[$doc:meta])* $name:ident, $to_other:ident: $other:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name {
+            value: f32,
+            reciprocal: f32,
+        }
 
-    /// One for each expert, from what a checkpoint holds.
-    ///
-    /// # Errors
-    /// [`BadScales`] naming every expert whose scale is missing or none.
-    pub fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<Self>, BadScales> {
-        of_experts(what, values, Self::new)
-    }
+        impl $name {
+            /// `value` as a scale in this convention.
+            ///
+            /// # Errors
+            /// [`NotAScale`] if it is none.
+            pub fn new(value: f32) -> Result<Self, NotAScale> {
+                sound(value).map(|(value, reciprocal)| Self { value, reciprocal })
+            }
 
-    /// The factor.
-    pub fn get(self) -> f32 {
-        self.value
-    }
+            /// One for each expert, from what a checkpoint holds.
+            ///
+            /// # Errors
+            /// [`BadScales`] naming every expert whose scale is missing or none.
+            pub fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<Self>, BadScales> {
+                of_experts(what, values, Self::new)
+            }
 
-    /// The same scale in the other convention.
-    pub fn to_divisor(self) -> Divisor {
-        Divisor { value: self.reciprocal, reciprocal: self.value }
-    }
+            /// The factor.
+            pub fn get(self) -> f32 {
+                self.value
+            }
+
+            /// The same scale in the other convention.
+            pub fn $to_other(self) -> $other {
+                $other { value: self.reciprocal, reciprocal: self.value }
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.value == other.value
+            }
+        }
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+                self.value.partial_cmp(&other.value)
+            }
+        }
+    };
 }
 
-impl Divisor {
-    /// `value` as a factor that dequantising divides by.
-    ///
-    /// # Errors
-    /// [`NotAScale`] if it is none.
-    pub fn new(value: f32) -> Result<Self, NotAScale> {
-        sound(value).map(|(value, reciprocal)| Self { value, reciprocal })
-    }
+convention! {
+    /// What dequantising multiplies by: ModelOpt's convention.
+    Multiplier, to_divisor: Divisor
+}
 
-    /// One for each expert, from what a checkpoint holds.
-    ///
-    /// # Errors
-    /// [`BadScales`] naming every expert whose scale is missing or none.
-    pub fn of_experts(what: &'static str, values: &[Option<f32>]) -> Result<Vec<Self>, BadScales> {
-        of_experts(what, values, Self::new)
-    }
-
-    /// The factor.
-    pub fn get(self) -> f32 {
-        self.value
-    }
-
-    /// The same scale in the other convention.
-    pub fn to_multiplier(self) -> Multiplier {
-        Multiplier { value: self.reciprocal, reciprocal: self.value }
-    }
+convention! {
+    /// What dequantising divides by: compressed-tensors' convention, and FlashInfer's `global_scale`.
+    Divisor, to_multiplier: Multiplier
 }
 
 fn of_experts<S>(
@@ -127,6 +118,12 @@ fn of_experts<S>(
     } else {
         Err(BadScales { what, experts })
     }
+}
+
+/// The largest magnitude of `values`: NaN if there is one, 0 if there are none.
+pub(crate) fn magnitude(values: impl Iterator<Item = f32>) -> f32 {
+    // Magnitudes compare as integers, and NaN is the largest of them.
+    f32::from_bits(values.map(|value| value.abs().to_bits()).max().unwrap_or(0))
 }
 
 /// The largest of the experts' scales, which they then share; `None` if there are none.
@@ -157,6 +154,9 @@ mod tests {
         let value = 5.0 / 2688.0;
         assert_ne!(1.0f32 / (1.0 / value), value);
         assert_eq!(Multiplier::new(value).unwrap().to_divisor().to_multiplier().get(), value);
+        // Whichever convention a checkpoint has, equal values are equal.
+        let divisor = Divisor::new(3696.3).unwrap();
+        assert_eq!(Multiplier::new(divisor.to_multiplier().get()).unwrap(), divisor.to_multiplier());
     }
 
     #[test]

@@ -103,6 +103,12 @@ pub enum WrongSize {
         /// Bytes given.
         got: usize,
     },
+    /// Nothing to gather.
+    #[error("no rank has a tensor in `{format}`")]
+    NoRanks {
+        /// The format.
+        format: &'static str,
+    },
     /// Ranks whose tensors have scales of their own, where the gathered tensor has one.
     #[error("the ranks' tensors in `{format}` have different scales, and the gathered one has one scale")]
     RankScales {

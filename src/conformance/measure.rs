@@ -7,17 +7,15 @@ use half::bf16;
 use crate::backend::{BiasType, Contract, InputContract, InputLayout, Known, QuantizeAt};
 use crate::config::{self, ActivationFunction, LayerConfig, Refused};
 use crate::cpu::layer::{LayerError, forward};
-use crate::cpu::quantize::global::{NoGlobalScale, global_scale};
 use crate::cpu::quantize::{QuantizeError, quantize_prepared};
-use crate::format::{Rounding, ScaleType};
 use crate::moe::routing::{Routing, RoutingError};
 use crate::recipe::Recipe;
 use crate::reference::{self, Chosen, NoReference};
-use crate::scale::{Calibrated, Divisor, Multiplier, NotAScale};
+use crate::scale::{Calibrated, Divisor, NotAScale, magnitude};
 use crate::tensor::{RawQuantized, Tokens, WrongSize, scale_extent};
 use crate::weights::canonical::{Biases, Canonical, Matrix};
 use crate::weights::prepared::{PrepareError, prepare};
-use crate::weights::requantize::{RequantizeError, requantize};
+use crate::weights::requantize::{RequantizeError, calibrated, requantize, weight_recipe};
 
 use super::fixtures::handed;
 use super::misread::{Misread, misread};
@@ -81,12 +79,9 @@ pub enum Failure {
     /// The row honours no function of weights of this kind.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// A second-level scale.
+    /// A calibrated scale.
     #[error(transparent)]
-    Global(#[from] NoGlobalScale),
-    /// A static scale.
-    #[error(transparent)]
-    Static(#[from] NotAScale),
+    Scale(#[from] NotAScale),
 }
 
 /// What a row is given of a layer.
@@ -165,14 +160,14 @@ pub fn calibrate(
     routing: &Routing,
     activation: ActivationFunction,
 ) -> Result<LayerConfig, Failure> {
-    let values = routing.weigh(tokens)?;
+    let (values, _) = routing.clone().weigh(tokens)?;
     let gemm1 = calibrated_on(&contract.gemm1_input, &values)?;
     let gemm2 = match &contract.gemm2_input {
         Some(gemm2) if gemm2.calibrated().is_some() => {
             let input: Vec<f64> = values.iter().map(|value| value.to_f64()).collect();
             let middle = reference::activated(weights, activation, chosen(routing), &input)?;
-            let amax = middle.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
-            Some(calibrated(gemm2, amax as f32)?)
+            let amax = magnitude(middle.iter().map(|value| *value as f32));
+            Some(calibrated(gemm2.formats[0], amax)?)
         }
         _ => None,
     };
@@ -181,16 +176,8 @@ pub fn calibrate(
 
 /// The calibrated scale of `values` as GEMM input, if `input` reads one.
 pub(super) fn calibrated_on(input: &InputContract, values: &[bf16]) -> Result<Option<Calibrated>, Failure> {
-    let amax = values.iter().fold(0.0, |most: f32, value| most.max(value.to_f32().abs()));
-    input.calibrated().map(|_| calibrated(input, amax)).transpose()
-}
-
-fn calibrated(input: &InputContract, amax: f32) -> Result<Calibrated, Failure> {
-    if input.global.is_some() {
-        return Ok(Calibrated::Global(global_scale(amax)?));
-    }
-    let largest = crate::element::largest(input.formats[0].element);
-    Ok(Calibrated::Static(Multiplier::new(amax / largest)?))
+    let amax = magnitude(values.iter().map(|value| value.to_f32()));
+    Ok(input.calibrated().map(|_| calibrated(input.formats[0], amax)).transpose()?)
 }
 
 /// Runs `case` on the row.
@@ -201,9 +188,10 @@ pub fn measure(contract: &Contract, case: &Case<'_>) -> Result<Measure, Failure>
     let prepared = prepare(contract, case.config.activation.kind(), case.weights)?;
     let format = handed(contract);
     let start = Instant::now();
-    let weighed = case.routing.weigh(case.tokens)?;
+    let (weighed, routing) = case.routing.clone().weigh(case.tokens)?;
     let tokens = Tokens::new(&weighed, case.tokens.rows(), case.tokens.cols())?;
-    let input = quantize_prepared(contract, format, case.config.gemm1, tokens)?;
+    let case = &Case { tokens, routing: &routing, ..*case };
+    let input = quantize_prepared(contract, format, case.config.gemm1, case.tokens)?;
     let output = forward(contract, &case.config, &prepared, &input, case.routing)?;
     let elapsed = start.elapsed();
 
@@ -257,10 +245,7 @@ pub(super) fn reference_output(
     if weights.format == own_format {
         Ok(run(weights)?)
     } else {
-        // Preparation chooses power-of-two scales so.
-        let rounding = own_format.block.filter(|block| block.scale == ScaleType::E8m0);
-        let recipe = Recipe::dynamic(rounding.map(|_| Rounding::Rceil));
-        Ok(run(&reference::requantize(weights, own_format, recipe)?)?)
+        Ok(run(&reference::requantize(weights, own_format, weight_recipe(own_format))?)?)
     }
 }
 
@@ -275,8 +260,8 @@ fn with_stored_biases(contract: &Contract, weights: &Canonical) -> Option<Canoni
 
 /// What the layer makes of its tokens without quantising them.
 fn unquantised_output(case: &Case<'_>) -> Result<Vec<f64>, Failure> {
-    let weighed = case.routing.weigh(case.tokens)?;
-    let values: Vec<f64> = weighed.into_iter().map(|value| value.to_f64()).collect();
+    let rows = (0..case.tokens.rows()).flat_map(|row| case.tokens.row(row));
+    let values: Vec<f64> = rows.map(|value| value.to_f64()).collect();
     Ok(reference::layer(case.weights, case.config.activation, chosen(case.routing), &values, None)?)
 }
 
@@ -295,7 +280,10 @@ fn linear_scales(layout: Known<InputLayout>, input: &RawQuantized) -> Result<Vec
     Ok(offsets.flat_map(|offset| input.scales[offset..][..size].iter().copied()).collect())
 }
 
+/// # Panics
+/// If the two are not of one length.
 pub(super) fn relative_error(output: &[bf16], judged: &[f64]) -> f64 {
+    assert_eq!(output.len(), judged.len(), "outputs of one layer");
     let difference: f64 =
         output.iter().zip(judged).map(|(got, want)| (f64::from(got.to_f32()) - want).powi(2)).sum();
     let magnitude: f64 = judged.iter().map(|want| want * want).sum();

@@ -119,11 +119,13 @@ pub(crate) type Orders = &'static [(Activation, &'static Order)];
 pub(crate) static BY_UP_GATE: Orders = &[(Activation::Silu, &UP_GATE), (Activation::Swigluoai, &UP_GATE)];
 pub(crate) static BY_GATE_UP: Orders = &[(Activation::Silu, &GATE_UP)];
 pub(crate) static BY_PAIRS: Orders = &[(Activation::Silu, &INTERLEAVED)];
+pub(crate) static BY_ROW: Orders = &[(Activation::Relu2NoMul, &ROWS)];
 
 pub(crate) type Formats = &'static [&'static FormatSpec];
 pub(crate) static IN_BF16: Formats = &[&BF16];
 pub(crate) static IN_MXFP8: Formats = &[&MXFP8];
 pub(crate) static IN_FP8: Formats = &[&FP8_ROWS];
+pub(crate) static IN_FP8_TENSOR: Formats = &[&FP8_TENSOR];
 
 /// Nothing padded, nothing scaled: bf16 through and through, up first.
 pub(crate) fn plain() -> Contract {

@@ -11,8 +11,9 @@ use crate::layout::{Half, Layout, UNSCALED};
 use crate::moe::activation::activate;
 use crate::moe::executable::{NotExecutable, known, said};
 use crate::moe::grouping::{Unit, place};
-use crate::moe::routing::{Permutation, Routing};
+use crate::moe::routing::{Permutation, Routing, RoutingError};
 use crate::recipe::Recipe;
+use crate::scale::Calibrated;
 use crate::tensor::{RawQuantized, Tokens, WrongSize};
 use crate::weights::prepared::{MatrixPlan, Plan, PrepareError, PreparedMatrix, RawPrepared, plan, word};
 
@@ -108,6 +109,18 @@ pub enum LayerError {
     /// Scales that the row does not take as they are.
     #[error(transparent)]
     Repack(#[from] RepackError),
+    /// Router weights that are still to multiply the tokens.
+    #[error(transparent)]
+    Unweighed(#[from] RoutingError),
+    /// Tokens that were quantised by another calibrated scale than the layer's.
+    #[error(
+        "backend `{row}` is configured with another calibrated scale than its tokens were quantised by; a \
+         kernel would multiply by the wrong one"
+    )]
+    Calibrated {
+        /// The row.
+        row: &'static str,
+    },
     /// A buffer of tokens.
     #[error(transparent)]
     Size(#[from] WrongSize),
@@ -118,8 +131,8 @@ pub enum LayerError {
 
 /// Runs one layer: `tokens` × hidden bf16, row-major.
 ///
-/// Every size, place and order comes from `contract` and the logical sizes; what `input` and
-/// `weights` say of their own layout is not consulted, as a kernel would not. GEMMs sum in f32, the
+/// Every size, place and order comes from `contract` and the logical sizes; tokens that say that they
+/// are in another layout are refused. GEMMs sum in f32, the
 /// input of the second is quantised as the row says, and experts are combined in f32 in ascending
 /// order.
 ///
@@ -135,7 +148,7 @@ pub fn forward(
     config::check(contract, config)?;
     let activation = config.activation;
     let plan = plan(contract, activation.kind(), weights.logical)?;
-    check(contract, activation, &plan, weights, input, routing)?;
+    check(contract, config, &plan, weights, input, routing)?;
     let permutation = routing.by_expert();
 
     let rows = gemm1_rows(contract, config, input, &permutation, weights.logical.hidden)?;
@@ -150,13 +163,15 @@ pub fn forward(
 
 fn check(
     contract: &Contract,
-    activation: ActivationFunction,
+    config: &LayerConfig,
     plan: &Plan,
     weights: &RawPrepared,
     input: &RawQuantized,
     routing: &Routing,
 ) -> Result<(), LayerError> {
-    let (prepared, runs) = (weights.activation, activation.kind());
+    routing.check_weighed()?;
+    check_calibrated(contract, config, input)?;
+    let (prepared, runs) = (weights.activation, config.activation.kind());
     if prepared != runs {
         return Err(LayerError::Activation { prepared, runs });
     }
@@ -179,7 +194,8 @@ fn check(
     }
     let matrices = [("gate_up", &plan.gate_up, &weights.gate_up), ("down", &plan.down, &weights.down)];
     for (matrix, plan, stored) in matrices {
-        let biases = stored.bias.as_ref().map(|bias| ("biases", plan.rows(), bias.len()));
+        let takes = if contract.weight.bias.is_some() { plan.rows() } else { 0 };
+        let biases = stored.bias.as_ref().map(|bias| ("biases", takes, bias.len()));
         let payload = ("payload bytes", plan.payload_bytes(), stored.payload.len());
         let scales = ("scale bytes", plan.scale_bytes(), stored.scales.len());
         let globals = usize::from(plan.format.global.is_some());
@@ -192,6 +208,23 @@ fn check(
         }
     }
     Ok(())
+}
+
+/// A kernel applies the calibrated scale of its configuration, whatever the tokens were quantised by.
+fn check_calibrated(
+    contract: &Contract,
+    config: &LayerConfig,
+    input: &RawQuantized,
+) -> Result<(), LayerError> {
+    let agrees = match config.gemm1 {
+        // Experts that quantise do it by the configuration.
+        _ if contract.gemm1_input.quantize == Some(QuantizeAt::Expert) => true,
+        _ if input.rows == 0 => true,
+        None => true,
+        Some(Calibrated::Global(global)) => input.global == Some(global),
+        Some(Calibrated::Static(scale)) => input.scales == scale.get().to_le_bytes(),
+    };
+    if agrees { Ok(()) } else { Err(LayerError::Calibrated { row: contract.name }) }
 }
 
 /// The tokens as GEMM1's kernel reads them.
@@ -207,7 +240,7 @@ fn gemm1_rows(
     let handed = contract_input.quantize.unwrap_or(QuantizeAt::Prepare);
     let (tokens, prepared) = match (handed, contract_input.formats) {
         (QuantizeAt::Expert, [format, ..]) if format.block.is_some() => {
-            (Cow::Owned(quantize_inside(contract, config, input, format)?), &ROW_MAJOR)
+            (Cow::Owned(quantize_inside(contract, config, input, format, hidden)?), &ROW_MAJOR)
         }
         _ if contract_input.handed().contains(&input.format) => {
             let layout = match input.format.block {
@@ -236,17 +269,23 @@ fn gemm1_rows(
     Ok(gather(&tokens, prepared, kernel, placement, token)?)
 }
 
-/// For rows whose experts quantise: `input` is tokens in 16 bits.
+/// For rows whose experts quantise: `input` is tokens without scales, padded or as they come.
 fn quantize_inside(
     contract: &Contract,
     config: &LayerConfig,
     input: &RawQuantized,
     format: &'static FormatSpec,
+    hidden: usize,
 ) -> Result<RawQuantized, LayerError> {
+    let row = contract.name;
     if input.format.block.is_some() {
-        return Err(LayerError::Format { row: contract.name, format: input.format.name });
+        return Err(LayerError::Format { row, format: input.format.name });
     }
     let InputContract { rounding, multiple, .. } = contract.gemm1_input;
+    let expected = padded(hidden, input.format, multiple);
+    if input.cols != hidden && input.cols != expected {
+        return Err(LayerError::Hidden { row, hidden, expected, got: input.cols });
+    }
     let values = dequantize(input, &UNSCALED)?;
     let tokens = Tokens::new(&values, input.rows, input.cols)?;
     let recipe = Recipe { calibrated: config.gemm1, ..Recipe::dynamic(rounding) };

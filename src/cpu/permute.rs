@@ -47,7 +47,7 @@ pub(crate) fn gather(
     let mut rows = KernelRows {
         format,
         cols: source.cols,
-        global: source.global.map_or(1.0, |global| 1.0 / global.get()),
+        global: source.global.map_or(1.0, |global| global.to_multiplier().get()),
         payload,
         scales: Vec::new(),
         layout: kernel,

@@ -4,6 +4,8 @@
 //! f32 scales, except that a NaN is never lost: its block gets a NaN scale, and NaN elements where
 //! the element type has one.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod blocks;
 mod choose;
 pub mod global;
@@ -120,6 +122,26 @@ pub fn quantize_prepared<T: Real>(
     tokens: Tokens<'_, T>,
 ) -> Result<RawQuantized, QuantizeError> {
     let input = &contract.gemm1_input;
+    let recipe = handed_recipe(contract, format, calibrated)?;
+    let layout = match (format.block, input.layout) {
+        (None, _) => &UNSCALED,
+        (Some(_), Known::Is(layout)) => layout.prepared,
+        (Some(_), Known::Vendor(why)) => return Err(QuantizeError::Vendor { row: contract.name, why }),
+    };
+    quantize(tokens, format, recipe, layout, input.multiple)
+}
+
+/// How tokens are quantised that `contract` is handed in `format`.
+///
+/// # Errors
+/// [`QuantizeError`] if the row is not handed `format`, or lacks the calibrated scale that it reads or
+/// has one that it does not read.
+pub(crate) fn handed_recipe(
+    contract: &Contract,
+    format: &'static FormatSpec,
+    calibrated: Option<Calibrated>,
+) -> Result<Recipe, QuantizeError> {
+    let input = &contract.gemm1_input;
     let is_handed = match input.quantize {
         Some(QuantizeAt::Expert) => format.block.is_none(),
         Some(QuantizeAt::Prepare) | None => input.handed().contains(&format),
@@ -127,12 +149,7 @@ pub fn quantize_prepared<T: Real>(
     if !is_handed {
         return Err(QuantizeError::NotRead { row: contract.name, format: format.name });
     }
-    let layout = match (format.block, input.layout) {
-        (None, _) => &UNSCALED,
-        (Some(_), Known::Is(layout)) => layout.prepared,
-        (Some(_), Known::Vendor(why)) => return Err(QuantizeError::Vendor { row: contract.name, why }),
-    };
-    quantize(tokens, format, recipe(input, format, calibrated)?, layout, input.multiple)
+    recipe(input, format, calibrated)
 }
 
 /// How tokens that are handed over in `format` are quantised. What `input` says of scales is for the

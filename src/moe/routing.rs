@@ -5,14 +5,12 @@ mod error;
 mod method;
 mod permutation;
 
-use half::bf16;
-
 pub use choose::route;
 pub use error::RoutingError;
 pub use method::{Groups, Method, Score, WeightOn, Weights};
 pub use permutation::{Pair, Permutation};
 
-use crate::tensor::Tokens;
+use crate::tensor::{Real, Tokens};
 
 /// The experts and weights of each token, `tokens` × `top_k`, row-major.
 ///
@@ -26,8 +24,18 @@ pub struct Routing {
     experts: usize,
     ids: Vec<Option<u32>>,
     weights: Vec<f32>,
-    /// The router's weights, where they multiply the tokens; `weights` are ones then.
-    input_weights: Option<Vec<f32>>,
+    weighing: Weighing,
+}
+
+/// What becomes of the router's weights.
+#[derive(Debug, Clone, PartialEq)]
+enum Weighing {
+    /// They are `weights`.
+    Output,
+    /// They are these, and multiply the tokens, which has not been done; `weights` are ones.
+    InputDue(Vec<f32>),
+    /// They multiplied the tokens; `weights` are ones.
+    InputDone,
 }
 
 impl Routing {
@@ -60,23 +68,24 @@ impl Routing {
             return Err(RoutingError::Weight { token: at / top_k, weight: weights[at] });
         }
         let ids = ids.into_iter().map(Some).collect();
-        Ok(Self { tokens, top_k, experts, ids, weights, input_weights: None })
+        Ok(Self { tokens, top_k, experts, ids, weights, weighing: Weighing::Output })
     }
 
-    /// The same experts; the weights multiply what `on` says.
+    /// The same experts; the router's weights multiply the tokens, as Llama 4 has it.
+    /// [`weigh`](Self::weigh) does that, and a layer refuses a routing for which it has not been done.
     ///
     /// # Errors
-    /// [`RoutingError::InputWeights`] if they are to multiply the input and a token has several: one
-    /// row of GEMM1 serves all experts of a token.
-    pub fn weighing(self, on: WeightOn) -> Result<Self, RoutingError> {
-        let Self { top_k, weights, input_weights, .. } = self;
-        let router = input_weights.unwrap_or(weights);
-        let (weights, input_weights) = match on {
-            WeightOn::Output => (router, None),
-            WeightOn::Input if top_k == 1 => (vec![1.0; router.len()], Some(router)),
-            WeightOn::Input => return Err(RoutingError::InputWeights { top_k }),
-        };
-        Ok(Self { weights, input_weights, ..self })
+    /// [`RoutingError::InputWeights`] if a token has several experts: one row of GEMM1 serves them all.
+    pub fn on_input(self) -> Result<Self, RoutingError> {
+        let Self { top_k, .. } = self;
+        match self.weighing {
+            Weighing::Output if top_k == 1 => {
+                let ones = vec![1.0; self.weights.len()];
+                Ok(Self { weighing: Weighing::InputDue(self.weights), weights: ones, ..self })
+            }
+            Weighing::Output => Err(RoutingError::InputWeights { top_k }),
+            Weighing::InputDue(_) | Weighing::InputDone => Ok(self),
+        }
     }
 
     /// The routing of a rank: each entry goes through `local`, and stays without an expert where that
@@ -114,26 +123,41 @@ impl Routing {
 
     /// What the router's weights multiply.
     pub fn weight_on(&self) -> WeightOn {
-        if self.input_weights.is_some() { WeightOn::Input } else { WeightOn::Output }
+        match self.weighing {
+            Weighing::Output => WeightOn::Output,
+            Weighing::InputDue(_) | Weighing::InputDone => WeightOn::Input,
+        }
     }
 
-    /// The tokens as they are to be quantised: times their weights where those multiply the input.
-    /// Weights and products are rounded to bf16, as vLLM and transformers do.
+    /// Refuses a routing whose weights are still to multiply the tokens.
+    pub(crate) fn check_weighed(&self) -> Result<(), RoutingError> {
+        match self.weighing {
+            Weighing::InputDue(_) => Err(RoutingError::Unweighed),
+            Weighing::Output | Weighing::InputDone => Ok(()),
+        }
+    }
+
+    /// The tokens as they are to be quantised, and the routing for them: where the router's weights
+    /// multiply the input, that is done here, once. Weights and products are rounded to the tokens'
+    /// type, as vLLM and transformers do.
     ///
     /// # Errors
     /// [`RoutingError::Size`] if there are more or fewer tokens than in the routing.
-    pub fn weigh(&self, tokens: Tokens<'_, bf16>) -> Result<Vec<bf16>, RoutingError> {
+    pub fn weigh<T: Real>(self, tokens: Tokens<'_, T>) -> Result<(Vec<T>, Self), RoutingError> {
         let rows = tokens.rows();
         if rows != self.tokens {
             let what = "tokens";
             return Err(RoutingError::Size { what, rows: self.tokens, expected: self.tokens, got: rows });
         }
-        let weight = |row: usize| self.input_weights.as_ref().map(|weights| bf16::from_f32(weights[row]));
-        let weighed = |row: usize| {
-            let weight = weight(row).unwrap_or(bf16::ONE).to_f32();
-            tokens.row(row).iter().map(move |value| bf16::from_f32(value.to_f32() * weight))
-        };
-        Ok((0..rows).flat_map(weighed).collect())
+        let values = (0..rows).flat_map(|row| tokens.row(row).iter().map(move |value| (row, *value)));
+        match &self.weighing {
+            Weighing::Output | Weighing::InputDone => Ok((values.map(|(_, value)| value).collect(), self)),
+            Weighing::InputDue(weights) => {
+                let weight = |row: usize| T::from_f32(weights[row]).to_f32();
+                let weighed = values.map(|(row, value)| T::from_f32(value.to_f32() * weight(row)));
+                Ok((weighed.collect(), Self { weighing: Weighing::InputDone, ..self }))
+            }
+        }
     }
 
     /// The routed rows sorted by expert.
@@ -144,6 +168,8 @@ impl Routing {
 
 #[cfg(test)]
 mod tests {
+    use half::bf16;
+
     use super::*;
 
     #[test]
@@ -161,16 +187,21 @@ mod tests {
         let routing = Routing::new(2, 1, 4, vec![3, 1], vec![0.5, 0.25]).unwrap();
         let values = [1.0, 2.0, 4.0, 8.0].map(bf16::from_f32);
         let tokens = Tokens::new(&values, 2, 2).unwrap();
-        assert_eq!(routing.weigh(tokens).unwrap(), values);
-        assert_eq!(routing.weights(), [0.5, 0.25]);
+        let (same, on_output) = routing.clone().weigh(tokens).unwrap();
+        assert_eq!((same, on_output.weights()), (values.to_vec(), &[0.5, 0.25][..]));
 
-        let on_input = routing.clone().weighing(WeightOn::Input).unwrap();
-        assert_eq!((on_input.weight_on(), on_input.weights()), (WeightOn::Input, &[1.0, 1.0][..]));
-        assert_eq!(on_input.weigh(tokens).unwrap(), [0.5, 1.0, 1.0, 2.0].map(bf16::from_f32));
-        assert_eq!(on_input.weighing(WeightOn::Output).unwrap(), routing);
+        let due = routing.clone().on_input().unwrap();
+        assert_eq!((due.weight_on(), due.weights()), (WeightOn::Input, &[1.0, 1.0][..]));
+        assert_eq!(due.check_weighed(), Err(RoutingError::Unweighed));
+        let (weighed, done) = due.weigh(tokens).unwrap();
+        assert_eq!(weighed, [0.5, 1.0, 1.0, 2.0].map(bf16::from_f32));
+        assert_eq!(done.check_weighed(), Ok(()));
+        // Once more changes nothing.
+        let again = done.clone().weigh(Tokens::new(&weighed, 2, 2).unwrap()).unwrap();
+        assert_eq!(again, (weighed, done));
 
         let two = Routing::new(1, 2, 4, vec![3, 1], vec![0.5, 0.25]).unwrap();
-        assert_eq!(two.weighing(WeightOn::Input), Err(RoutingError::InputWeights { top_k: 2 }));
+        assert_eq!(two.on_input(), Err(RoutingError::InputWeights { top_k: 2 }));
         assert!(matches!(routing.weigh(Tokens::new(&values, 1, 4).unwrap()), Err(RoutingError::Size { .. })));
     }
 }

@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 
 use super::activation::activate;
+use crate::backend::Activation;
 use crate::config::ActivationFunction;
 
 /// A shared expert, weights row-major.
@@ -35,20 +36,27 @@ pub enum Gating {
     Sigmoid(Vec<f32>),
 }
 
-/// A buffer that does not have the size that the shapes ask for.
+/// What a shared expert does not take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{what} of a shared expert with hidden {hidden} and intermediate {intermediate} cannot have {got} values"
-)]
-pub struct SharedError {
-    /// `gate`, `up`, `down`, `gating`, `tokens` or `output`.
-    pub what: &'static str,
-    /// The hidden size.
-    pub hidden: usize,
-    /// The intermediate size.
-    pub intermediate: usize,
-    /// Values that the buffer has.
-    pub got: usize,
+pub enum SharedError {
+    /// A buffer that does not have the size that the shapes ask for.
+    #[error(
+        "{what} of a shared expert with hidden {hidden} and intermediate {intermediate} cannot have {got} \
+         values"
+    )]
+    Size {
+        /// `gate`, `up`, `down`, `gating`, `tokens` or `output`.
+        what: &'static str,
+        /// The hidden size.
+        hidden: usize,
+        /// The intermediate size.
+        intermediate: usize,
+        /// Values that the buffer has.
+        got: usize,
+    },
+    /// A function of plain weights, which would ignore the gate.
+    #[error("a shared expert is gated, and {0} is a function of one projection")]
+    Plain(Activation),
 }
 
 impl SharedExpert {
@@ -66,13 +74,13 @@ impl SharedExpert {
         let Matrices { gate, up, down } = &matrices;
         for (what, got) in [("gate", gate.len()), ("up", up.len()), ("down", down.len())] {
             if got != expected || got == 0 {
-                return Err(SharedError { what, hidden, intermediate, got });
+                return Err(SharedError::Size { what, hidden, intermediate, got });
             }
         }
         if let Gating::Sigmoid(weights) = &gating
             && weights.len() != hidden
         {
-            return Err(SharedError { what: "gating", hidden, intermediate, got: weights.len() });
+            return Err(SharedError::Size { what: "gating", hidden, intermediate, got: weights.len() });
         }
         Ok(Self { hidden, intermediate, matrices, gating })
     }
@@ -81,7 +89,8 @@ impl SharedExpert {
     /// f32.
     ///
     /// # Errors
-    /// [`SharedError`] if `tokens` are not whole rows or `output` has another size.
+    /// [`SharedError`] if `tokens` are not whole rows, `output` has another size, or `activation` is a
+    /// function of plain weights.
     pub fn add_to(
         &self,
         output: &mut [f32],
@@ -89,12 +98,15 @@ impl SharedExpert {
         activation: ActivationFunction,
     ) -> Result<(), SharedError> {
         let Self { hidden, intermediate, .. } = *self;
+        if activation.kind().halves() != 2 {
+            return Err(SharedError::Plain(activation.kind()));
+        }
         let fits = tokens.len().is_multiple_of(hidden);
         for (what, got, fits) in
             [("tokens", tokens.len(), fits), ("output", output.len(), output.len() == tokens.len())]
         {
             if !fits {
-                return Err(SharedError { what, hidden, intermediate, got });
+                return Err(SharedError::Size { what, hidden, intermediate, got });
             }
         }
         let rows = output.par_chunks_mut(hidden).zip(tokens.par_chunks(hidden));
@@ -131,6 +143,13 @@ mod tests {
         Matrices { gate: vec![1.0, -1.0], up: vec![2.0, 0.5], down: vec![1.0, -2.0] }
     }
 
+    fn sized(error: SharedError) -> &'static str {
+        match error {
+            SharedError::Size { what, .. } => what,
+            SharedError::Plain(_) => "activation",
+        }
+    }
+
     fn silu(x: f32) -> f32 {
         x / (1.0 + (-x).exp())
     }
@@ -158,7 +177,7 @@ mod tests {
 
     #[test]
     fn sizes_that_do_not_fit_are_refused() {
-        let what = |result: Result<SharedExpert, SharedError>| result.map(|_| ()).map_err(|error| error.what);
+        let what = |result: Result<SharedExpert, SharedError>| result.map(|_| ()).map_err(sized);
         let wide = Matrices { up: vec![0.0; 3], ..matrices() };
         assert_eq!(what(SharedExpert::new(2, 1, wide, Gating::Whole)), Err("up"));
         assert_eq!(what(SharedExpert::new(2, 1, matrices(), Gating::Sigmoid(vec![0.0]))), Err("gating"));
@@ -166,9 +185,17 @@ mod tests {
         assert_eq!(what(SharedExpert::new(0, 1, nothing, Gating::Whole)), Err("gate"));
         let expert = SharedExpert::new(2, 1, matrices(), Gating::Whole).unwrap();
         let run = |output: &mut [f32], tokens: &[f32]| {
-            expert.add_to(output, tokens, ActivationFunction::SILU).map_err(|error| error.what)
+            expert.add_to(output, tokens, ActivationFunction::SILU).map_err(sized)
         };
         assert_eq!(run(&mut [0.0; 3], &[0.0; 3]), Err("tokens"));
         assert_eq!(run(&mut [0.0; 2], &[0.0; 4]), Err("output"));
+    }
+
+    /// The gate would be computed and dropped.
+    #[test]
+    fn a_function_of_plain_weights_is_refused() {
+        let expert = SharedExpert::new(2, 1, matrices(), Gating::Whole).unwrap();
+        let got = expert.add_to(&mut [0.0; 2], &[1.0; 2], ActivationFunction::Relu2NoMul);
+        assert_eq!(got, Err(SharedError::Plain(Activation::Relu2NoMul)));
     }
 }

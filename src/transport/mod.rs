@@ -5,11 +5,10 @@
 use half::bf16;
 
 use crate::backend::{Contract, Delivery, Known, Reads};
-use crate::cpu::quantize::{QuantizeError, quantize, quantize_prepared};
+use crate::cpu::quantize::{QuantizeError, handed_recipe, quantize, quantize_prepared};
 use crate::cpu::relayout::relayout;
 use crate::format::{Format, FormatSpec, Reach};
 use crate::layout::{Layout, PerToken, ScaleLayout};
-use crate::recipe::Recipe;
 use crate::scale::Calibrated;
 use crate::tensor::{Quantized, RawQuantized, Tokens, WrongSize};
 
@@ -27,9 +26,7 @@ pub struct Dispatched<F: Format, W: ScaleLayout> {
 /// [`WrongSize`] if ranks hold rows of different sizes.
 pub fn all_gather<F: Format, W: PerToken>(ranks: &[Quantized<F, W>]) -> Result<Dispatched<F, W>, WrongSize> {
     let raw: Vec<&RawQuantized> = ranks.iter().map(Quantized::raw).collect();
-    let gathered = gather(F::SPEC, W::LAYOUT, &raw)?;
-    let arrived = Quantized::load(gathered.rows, gathered.cols, gathered.payload, gathered.scales)?;
-    Ok(Dispatched { arrived })
+    Ok(Dispatched { arrived: Quantized::from_engine(gather(F::SPEC, W::LAYOUT, &raw)?) })
 }
 
 impl<F: Format, W: ScaleLayout> Dispatched<F, W> {
@@ -98,7 +95,7 @@ pub fn deliver(
     let cols = same_cols(format, ranks.iter().map(|rank| (rank.rows(), rank.cols())))?;
     let input = &contract.gemm1_input;
     let on_wire = |wire: &'static Layout| -> Result<RawQuantized, DeliverError> {
-        let recipe = Recipe { rounding: input.rounding, calibrated, ..Recipe::default() };
+        let recipe = handed_recipe(contract, format, calibrated)?;
         let quantized = ranks.iter().map(|rank| quantize(*rank, format, recipe, wire, input.multiple));
         let quantized: Vec<_> = quantized.collect::<Result<_, _>>()?;
         Ok(gather(format, wire, &quantized.iter().collect::<Vec<_>>())?)
@@ -145,23 +142,29 @@ fn gather(
     ranks: &[&RawQuantized],
 ) -> Result<RawQuantized, WrongSize> {
     let cols = same_cols(format, ranks.iter().map(|rank| (rank.rows, rank.cols)))?;
-    // The one scale of a tensor is every rank's.
-    let with_scales = match format.block {
-        Some(block) if block.rows == Reach::Whole => &ranks[..ranks.len().min(1)],
-        _ => ranks,
-    };
-    if ranks.iter().any(|rank| with_scales.len() < ranks.len() && rank.scales != ranks[0].scales) {
+    // Ranks without tokens have no scales to agree on. The one scale of a tensor is every rank's.
+    let busy: Vec<_> = ranks.iter().copied().filter(|rank| rank.rows > 0).collect();
+    let first = busy.first().or(ranks.first()).ok_or(WrongSize::NoRanks { format: format.name })?;
+    let is_whole = format.block.is_some_and(|block| block.rows == Reach::Whole);
+    let differ =
+        |rank: &&&RawQuantized| rank.global != first.global || (is_whole && rank.scales != first.scales);
+    if busy.iter().find(differ).is_some() {
         return Err(WrongSize::RankScales { format: format.name });
     }
+    let scales = if is_whole {
+        first.scales.clone()
+    } else {
+        ranks.iter().flat_map(|rank| &rank.scales).copied().collect()
+    };
     Ok(RawQuantized {
         format,
         layout,
         rows: ranks.iter().map(|rank| rank.rows).sum(),
         cols,
         payload: ranks.iter().flat_map(|rank| &rank.payload).copied().collect(),
-        scales: with_scales.iter().flat_map(|rank| &rank.scales).copied().collect(),
+        scales,
         zero_points: ranks.iter().flat_map(|rank| &rank.zero_points).copied().collect(),
-        global: ranks.first().and_then(|rank| rank.global),
+        global: first.global,
     })
 }
 
@@ -191,8 +194,10 @@ pub fn describe(contract: &Contract) -> impl Iterator<Item = (&'static str, Stri
 mod tests {
     use super::*;
     use crate::generated::BackendId;
-    use crate::generated::formats::MXFP8;
+    use crate::generated::formats::{FP8_TENSOR, MXFP8};
     use crate::generated::layouts::LINEAR;
+    use crate::recipe::Recipe;
+    use crate::scale::Multiplier;
 
     static DELIVERIES: &[(&str, Delivery)] =
         &[("after", Delivery::QuantizeAfter), ("before", Delivery::Direct { wire: &LINEAR })];
@@ -208,5 +213,34 @@ mod tests {
             let error = deliver(&contract, &MXFP8, None, transport, &ranks).unwrap_err();
             assert!(matches!(error, DeliverError::Size(WrongSize::Payload { .. })), "{transport}: {error}");
         }
+    }
+
+    /// Ranks without tokens have no scale that could differ.
+    #[test]
+    fn ranks_share_the_scale_of_the_gathered_tensor() {
+        let contract = BackendId::CutlassFp8PerTensor.contract();
+        let values = [bf16::ONE; 64];
+        let busy = Tokens::new(&values, 1, 64).unwrap();
+        let idle = Tokens::new(&values[..0], 0, 64).unwrap();
+        let deliver = |scale: Option<f32>, ranks: &[Tokens<'_, bf16>]| {
+            let scale = scale.map(|scale| Calibrated::Static(Multiplier::new(scale).unwrap()));
+            deliver(contract, &FP8_TENSOR, scale, "naive_dp_ep", ranks)
+        };
+        let arrived = deliver(Some(0.5), &[idle, busy, idle]).unwrap();
+        assert_eq!((arrived.rows, arrived.scales), (1, 0.5f32.to_le_bytes().to_vec()));
+        let no_scale = DeliverError::Quantize(QuantizeError::NoScale { format: "fp8_tensor" });
+        assert_eq!(deliver(None, &[busy]).unwrap_err(), no_scale);
+        let nobody = DeliverError::Size(WrongSize::NoRanks { format: "fp8_tensor" });
+        assert_eq!(deliver(Some(0.5), &[]).unwrap_err(), nobody);
+
+        let by = |scale| {
+            let recipe = Recipe {
+                calibrated: Some(Calibrated::Static(Multiplier::new(scale).unwrap())),
+                ..Recipe::default()
+            };
+            quantize(busy, &FP8_TENSOR, recipe, &LINEAR, 1).unwrap()
+        };
+        let error = gather(&FP8_TENSOR, &LINEAR, &[&by(0.5), &by(0.25)]).unwrap_err();
+        assert_eq!(error, WrongSize::RankScales { format: "fp8_tensor" });
     }
 }

@@ -1,6 +1,7 @@
 //! Prepared weights: as a kernel reads them. Padded, in the row's order, scales in the row's layout.
 
 mod plan;
+mod projection;
 pub(crate) mod word;
 
 use std::marker::PhantomData;
@@ -10,15 +11,15 @@ use rayon::prelude::*;
 
 use crate::backend::{Activation, Backend, Bias, Contract};
 use crate::config::QuantConfig;
-use crate::format::{FormatSpec, Reach, Rounding, ScaleType};
+use crate::format::{FormatSpec, ScaleType};
 use crate::layout::{Extent, Half, Indivisible};
 use crate::moe::executable::NotExecutable;
-use crate::recipe::Recipe;
-use crate::scale::{Calibrated, Multiplier, NotAScale};
+use crate::scale::{Multiplier, NotAScale};
 use crate::tensor::WrongSize;
 
-use super::canonical::{Canonical, Matrix, Stack};
-use super::requantize::{self, RequantizeError};
+use super::canonical::Canonical;
+use super::requantize::RequantizeError;
+use projection::{Projection, share_scales};
 
 pub(crate) use plan::{Access, MatrixPlan, Plan, plan};
 pub use plan::{Logical, Physical};
@@ -110,6 +111,20 @@ pub enum PrepareError {
         layout: &'static str,
         /// The type.
         scale: ScaleType,
+    },
+    /// A size of nothing.
+    #[error("an expert of no {what} size")]
+    Empty {
+        /// `hidden` or `intermediate`.
+        what: &'static str,
+    },
+    /// Weights with zero points, which no engine here applies.
+    #[error("backend `{row}` reads weights in `{format}`, whose zero points no engine here applies")]
+    ZeroPoints {
+        /// The row.
+        row: &'static str,
+        /// The format.
+        format: &'static str,
     },
     /// A size beyond any model.
     #[error("{size} {what} are more than the {most} that a layer may have")]
@@ -264,7 +279,7 @@ impl PreparedMatrix {
 /// in its layout. Padding holds the row's fill.
 ///
 /// Weights in the row's `requantize_from` are dequantised and quantised anew (power-of-two scales by
-/// [`Rounding::Rceil`]), and [`RawPrepared::requantized_from`] says so; weights in any other format
+/// [`Rounding::Rceil`](crate::format::Rounding::Rceil)), and [`RawPrepared::requantized_from`] says so; weights in any other format
 /// than the row's are refused.
 ///
 /// # Errors
@@ -287,6 +302,10 @@ pub fn prepare(
     if requantized_from.is_some() && requantized_from != weight.requantize_from {
         let (row, reads) = (contract.name, weight.format.name);
         return Err(PrepareError::Format { row, reads, format: canonical.format.name });
+    }
+    let gate_biases = canonical.biases.as_ref().map_or(0, |biases| biases.gate.len());
+    if halves == 1 && gate_biases > 0 {
+        return Err(PrepareError::Biases { projection: "gate", expected: 0, got: gate_biases });
     }
     if canonical.biases.is_some() && weight.bias.is_none() {
         return Err(PrepareError::BiasRefused { row: contract.name });
@@ -325,109 +344,6 @@ pub fn prepare(
         gate_up,
         down,
     })
-}
-
-/// Halves that a kernel reads as one matrix have one scale where the format has one a matrix, and one
-/// second-level scale: both halves are requantised with the larger of two first-level scales, and
-/// second-level scales have to be equal, as checkpoints have them.
-fn share_scales(halves: &mut [(Option<Half>, Projection<'_>)], experts: usize) -> Result<(), PrepareError> {
-    let [(_, gate), (_, up)] = halves else { return Ok(()) };
-    let differs = |expert: &usize| gate.stack.globals.get(*expert) != up.stack.globals.get(*expert);
-    let differing: Vec<_> = (0..experts).filter(differs).collect();
-    if !differing.is_empty() {
-        return Err(PrepareError::GlobalsDiffer { experts: differing });
-    }
-    if gate.format.block.is_none_or(|block| block.rows != Reach::Whole) {
-        return Ok(());
-    }
-    let scale = |half: &Projection<'_>, expert| half.only_scale(expert);
-    let larger = |expert| -> Result<Multiplier, PrepareError> {
-        let (gate, up) = (scale(gate, expert)?, scale(up, expert)?);
-        Ok(if up > gate { up } else { gate })
-    };
-    let shared = (0..experts).map(larger).collect::<Result<Vec<_>, _>>()?;
-    let given =
-        |scale: &Multiplier| Recipe { calibrated: Some(Calibrated::Static(*scale)), ..Recipe::dynamic(None) };
-    let recipes: Vec<Recipe> = shared.iter().map(given).collect();
-    *gate = gate.requantize(gate.format, &recipes)?;
-    *up = up.requantize(up.format, &recipes)?;
-    Ok(())
-}
-
-/// One projection of every expert in the row's format, sizes checked.
-struct Projection<'a> {
-    format: &'static FormatSpec,
-    stack: std::borrow::Cow<'a, Stack>,
-}
-
-impl<'a> Projection<'a> {
-    fn load(
-        projection: &'static str,
-        from: &'static FormatSpec,
-        to: &'static FormatSpec,
-        stack: &'a Stack,
-        experts: usize,
-        expected: Extent,
-    ) -> Result<Self, PrepareError> {
-        let Stack { rows, cols, .. } = *stack;
-        if (Extent { rows, cols }) != expected {
-            let Extent { rows: expected_rows, cols: expected_cols } = expected;
-            return Err(PrepareError::Shape { projection, rows, cols, expected_rows, expected_cols });
-        }
-        let loaded = Self { format: from, stack: std::borrow::Cow::Borrowed(stack) };
-        loaded.check(experts).map_err(|error| PrepareError::Buffer { projection, error })?;
-        if from == to {
-            return Ok(loaded);
-        }
-        let rounding = to.block.filter(|block| block.scale == ScaleType::E8m0).map(|_| Rounding::Rceil);
-        loaded.requantize(to, &vec![Recipe::dynamic(rounding); experts])
-    }
-
-    fn check(&self, experts: usize) -> Result<(), WrongSize> {
-        let Stack { rows, cols, payload, scales, globals, .. } = &*self.stack;
-        let (format, rows, cols) = (self.format.name, *rows, *cols);
-        let (payload_bytes, scale_bytes) = self.format.matrix_bytes(self.stack.extent());
-        let expected = experts.saturating_mul(payload_bytes);
-        if payload.len() != expected {
-            return Err(WrongSize::Payload {
-                format,
-                rows: experts.saturating_mul(rows),
-                cols,
-                expected,
-                got: payload.len(),
-            });
-        }
-        let expected = experts.saturating_mul(scale_bytes);
-        if self.format.global.is_some() != (globals.len() == experts) {
-            return Err(WrongSize::Levels { format });
-        }
-        if scales.len() != expected {
-            let (layout, rows, got) = ("linear", experts.saturating_mul(rows), scales.len());
-            return Err(WrongSize::Scales { format, layout, rows, cols, expected, got });
-        }
-        Ok(())
-    }
-
-    /// The same numbers in another format, or under other scales: each expert by its recipe.
-    fn requantize(&self, to: &'static FormatSpec, recipes: &[Recipe]) -> Result<Self, PrepareError> {
-        let stack = requantize::stack(self.format, &self.stack, to, recipes)?;
-        Ok(Self { format: to, stack: std::borrow::Cow::Owned(stack) })
-    }
-
-    /// The scale of an expert whose matrix has one.
-    fn only_scale(&self, expert: usize) -> Result<Multiplier, PrepareError> {
-        let block = self.format.block.map_or(ScaleType::F32, |block| block.scale);
-        let value = crate::element::scale_decode(block, self.matrix(expert).scales);
-        Multiplier::new(value).map_err(|error| PrepareError::Scale { expert, error })
-    }
-
-    fn row_bytes(&self) -> usize {
-        self.format.element.bytes(self.stack.cols)
-    }
-
-    fn matrix(&self, expert: usize) -> Matrix<'_> {
-        self.stack.matrix(self.format, expert)
-    }
 }
 
 fn write_matrix(

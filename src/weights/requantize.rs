@@ -4,12 +4,12 @@ use rayon::prelude::*;
 
 use super::canonical::{Canonical, Stack};
 use crate::cpu::dequantize::dequantize_matrix;
-use crate::cpu::quantize::global::{NoGlobalScale, global_scale};
+use crate::cpu::quantize::global::global_scale;
 use crate::cpu::quantize::{QuantizeError, quantize_matrix};
 use crate::element::largest;
 use crate::format::{FormatSpec, Reach, Rounding, ScaleType};
 use crate::recipe::Recipe;
-use crate::scale::{Calibrated, Multiplier};
+use crate::scale::{Calibrated, Multiplier, NotAScale, magnitude};
 use crate::tensor::{Tokens, WrongSize};
 
 /// Why weights were not requantised.
@@ -22,12 +22,24 @@ pub enum RequantizeError {
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
     /// An expert whose weights no scale follows from.
-    #[error("expert {expert}: {error}")]
+    #[error("expert {expert}: the largest magnitude of its weights is {}, and no scale follows from it", error.0)]
     Scale {
         /// The expert.
         expert: usize,
-        /// What is wrong.
-        error: NoGlobalScale,
+        /// The largest magnitude.
+        error: NotAScale,
+    },
+    /// More or fewer experts than the weights say.
+    #[error("the {projection} projection has the elements of other than {experts} experts of {rows}x{cols}")]
+    Experts {
+        /// `gate`, `up` or `down`.
+        projection: &'static str,
+        /// What the weights say.
+        experts: usize,
+        /// Its rows.
+        rows: usize,
+        /// Its columns.
+        cols: usize,
     },
 }
 
@@ -39,6 +51,14 @@ pub enum RequantizeError {
 /// [`RequantizeError`] if a buffer does not have the size that its format asks for, nothing quantises to
 /// `to`, or an expert's weights are all zero or not finite where one scale is chosen for all of them.
 pub fn requantize(weights: &Canonical, to: &'static FormatSpec) -> Result<Canonical, RequantizeError> {
+    let named = weights.gate.iter().map(|gate| ("gate", gate));
+    for (projection, stack) in named.chain([("up", &weights.up), ("down", &weights.down)]) {
+        let (payload, _) = weights.format.matrix_bytes(stack.extent());
+        if stack.payload.len() != weights.experts.saturating_mul(payload) {
+            let Stack { rows, cols, .. } = *stack;
+            return Err(RequantizeError::Experts { projection, experts: weights.experts, rows, cols });
+        }
+    }
     let halves: Vec<&Stack> = weights.gate.iter().chain([&weights.up]).collect();
     let of_halves = recipes(weights, &halves, to)?;
     let of_down = recipes(weights, &[&weights.down], to)?;
@@ -70,32 +90,36 @@ pub(crate) fn stack(
 
 /// How each expert's matrices are quantised to `to`, those of `stacks` together.
 fn recipes(weights: &Canonical, stacks: &[&Stack], to: &FormatSpec) -> Result<Vec<Recipe>, RequantizeError> {
-    let rounding = to.block.filter(|block| block.scale == ScaleType::E8m0).map(|_| Rounding::Rceil);
+    let recipe = weight_recipe(to);
     let is_whole = to.block.is_some_and(|block| block.rows == Reach::Whole);
     let of_expert = |expert: usize| {
         if to.global.is_none() && !is_whole {
-            return Ok(Recipe::dynamic(rounding));
+            return Ok(recipe);
         }
         let from = weights.format;
         let values = stacks.iter().map(|stack| dequantize_matrix(from, stack.matrix(from, expert)));
-        let amax = magnitude(&values.collect::<Result<Vec<_>, _>>()?);
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        let amax = magnitude(values.iter().flatten().copied());
         let calibrated = calibrated(to, amax).map_err(|error| RequantizeError::Scale { expert, error })?;
-        Ok(Recipe { calibrated: Some(calibrated), ..Recipe::dynamic(rounding) })
+        Ok(Recipe { calibrated: Some(calibrated), ..recipe })
     };
     (0..weights.experts).into_par_iter().map(of_expert).collect()
 }
 
-/// The scale of all numbers of an expert, the largest of which is `amax`.
-fn calibrated(to: &FormatSpec, amax: f32) -> Result<Calibrated, NoGlobalScale> {
-    if to.global.is_some() {
-        return global_scale(amax).map(Calibrated::Global);
-    }
-    let scale = Multiplier::new(amax / largest(to.element));
-    scale.map(Calibrated::Static).map_err(|_| NoGlobalScale::Magnitude { part: 0, amax })
+/// How weights are quantised to `to` where all scales are chosen from the numbers: powers of two by
+/// [`Rounding::Rceil`].
+pub(crate) fn weight_recipe(to: &FormatSpec) -> Recipe {
+    let power_of_two = to.block.filter(|block| block.scale == ScaleType::E8m0);
+    Recipe::dynamic(power_of_two.map(|_| Rounding::Rceil))
 }
 
-/// The largest magnitude, or NaN if there is one.
-fn magnitude(matrices: &[Vec<f32>]) -> f32 {
-    let bits = matrices.iter().flatten().map(|value| value.abs().to_bits()).max();
-    f32::from_bits(bits.unwrap_or(0))
+/// The one scale of numbers the largest of which is `amax`: of the second level, or of a tensor.
+///
+/// # Errors
+/// [`NotAScale`] if none follows from it: zero, NaN, infinity, or too near to them.
+pub(crate) fn calibrated(to: &FormatSpec, amax: f32) -> Result<Calibrated, NotAScale> {
+    if to.global.is_some() {
+        return global_scale(amax).map(Calibrated::Global).map_err(|_| NotAScale(amax));
+    }
+    Multiplier::new(amax / largest(to.element)).map(Calibrated::Static).map_err(|_| NotAScale(amax))
 }

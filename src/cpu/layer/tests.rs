@@ -1,9 +1,10 @@
 use super::super::fixtures::*;
 use super::*;
-use crate::backend::{Activation, InputLayout};
+use crate::backend::{Activation, InputLayout, ScaleSource};
 use crate::cpu::quantize::{quantize_matrix, quantize_prepared};
 use crate::format::Rounding;
 use crate::recipe::Recipe;
+use crate::scale::Multiplier;
 use crate::weights::canonical::{Biases, Canonical, Stack};
 use crate::weights::prepared::prepare;
 
@@ -59,11 +60,13 @@ fn experts_are_weighted_biases_are_added() {
     let second = bf16_of(2.0 * 0.268941) + 2.0 * (bf16_of(6.0 * 0.268941) - 2.0);
     assert_eq!(output, [bf16_of(first), bf16_of(second)]);
 
-    // A row that takes no biases reads none.
+    // A row that takes no biases would ignore them.
     let mut unbiased = plain();
     unbiased.weight.bias = None;
-    let output = floats(forward(&unbiased, &SILU, &weights, &input, &routing).unwrap());
-    assert_eq!(output[0], bf16_of(0.25 * bf16_of(0.731059) + 0.5 * bf16_of(3.0 * 0.731059)));
+    assert!(matches!(
+        forward(&unbiased, &SILU, &weights, &input, &routing),
+        Err(LayerError::Buffer { buffer: "biases", expected: 0, .. })
+    ));
 }
 
 #[test]
@@ -191,6 +194,8 @@ fn what_does_not_belong_together_is_refused() {
         error(&unpadded, &SILU, &input, &routing),
         LayerError::Hidden { expected: 96, got: 128, .. }
     ));
+    let due = Routing::new(7, 1, 5, vec![0; 7], vec![1.0; 7]).unwrap().on_input().unwrap();
+    assert!(matches!(error(&contract, &SILU, &input, &due), LayerError::Unweighed(RoutingError::Unweighed)));
     let mut ungrouped = contract.clone();
     ungrouped.gemm1_input.grouping = None;
     assert!(matches!(error(&ungrouped, &SILU, &input, &routing), LayerError::NotExecutable(_)));
@@ -209,6 +214,30 @@ fn experts_that_quantise_are_handed_plain_tokens() {
     let plain_tokens = tokens(&plain(), &values, 7);
     let handed_plain = forward(&inside, &SILU, &weights, &plain_tokens, &routing);
     assert_eq!(handed_plain.unwrap(), handed_quantised.unwrap());
+    // 70 columns would be padded to as many as the layer's 96.
+    let narrow = tokens(&plain(), &values[..7 * 70], 7);
+    assert!(matches!(
+        forward(&inside, &SILU, &weights, &narrow, &routing),
+        Err(LayerError::Hidden { hidden: 96, got: 70, .. })
+    ));
+}
+
+/// The kernel would multiply by the scale of its configuration.
+#[test]
+fn tokens_of_another_calibrated_scale_are_refused() {
+    let canonical = one_by_one(1, &[1.0], &[1.0], &[1.0]);
+    let mut contract = plain();
+    contract.gemm1_input.formats = IN_FP8_TENSOR;
+    contract.gemm1_input.source = Some(ScaleSource::Static);
+    contract.gemm1_input.grouping = Some(Grouping::Tokens);
+    let weights = prepare(&contract, Activation::Silu, &canonical).unwrap();
+    let routing = Routing::new(1, 1, 1, vec![0], vec![1.0]).unwrap();
+    let scale = |value| Some(Calibrated::Static(Multiplier::new(value).unwrap()));
+    let tokens = Tokens::new(&[1.0f32], 1, 1).unwrap();
+    let input = quantize_prepared(&contract, &FP8_TENSOR, scale(0.5), tokens).unwrap();
+    let run = |gemm1| forward(&contract, &LayerConfig { gemm1, ..SILU }, &weights, &input, &routing);
+    assert_eq!(floats(run(scale(0.5)).unwrap()), [bf16_of(0.731059)]);
+    assert!(matches!(run(scale(0.25)), Err(LayerError::Calibrated { row: "by_hand" })));
 }
 
 #[test]

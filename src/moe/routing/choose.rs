@@ -2,7 +2,7 @@
 
 use super::Routing;
 use super::error::RoutingError;
-use super::method::{Groups, Method, Score, Weights};
+use super::method::{Groups, Method, Score, WeightOn, Weights};
 
 /// Routes by `logits`, `tokens` × `experts`, in f32.
 ///
@@ -33,7 +33,11 @@ pub fn route(
         weights.extend(weigh(scores, method.weights).into_iter().map(|weight| weight * method.factor));
         ids.extend(chosen.into_iter().map(|expert| expert as u32));
     }
-    Routing::new(tokens, method.top_k, experts, ids, weights)?.weighing(method.weight_on)
+    let routing = Routing::new(tokens, method.top_k, experts, ids, weights)?;
+    match method.weight_on {
+        WeightOn::Output => Ok(routing),
+        WeightOn::Input => routing.on_input(),
+    }
 }
 
 fn check(experts: usize, method: &Method) -> Result<(), RoutingError> {

@@ -59,6 +59,11 @@ pub enum RoutingError {
         /// Experts of the layer.
         experts: usize,
     },
+    /// A layer is run before the router's weights multiplied its tokens.
+    #[error(
+        "the router's weights multiply the tokens, and have not: call `Routing::weigh` before quantising"
+    )]
+    Unweighed,
     /// A weight that is not finite.
     #[error("token {token} has a router weight of {weight}")]
     Weight {

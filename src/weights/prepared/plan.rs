@@ -86,6 +86,10 @@ pub(crate) fn plan(
     if let Some((what, size)) = sizes.into_iter().find(|(_, size)| *size > MOST) {
         return Err(PrepareError::TooLarge { what, size, most: MOST });
     }
+    // Ranks may hold no expert, but an expert has rows and columns.
+    if let Some((what, _)) = sizes[1..].iter().find(|(_, size)| *size == 0) {
+        return Err(PrepareError::Empty { what });
+    }
     let pad = |size: usize, multiple: usize| size.next_multiple_of(multiple.max(1));
     let physical = Physical {
         hidden: pad(logical.hidden, weight.pad.map_or(1, |pad| pad.hidden)),
@@ -136,6 +140,9 @@ impl MatrixPlan {
             scale: None,
         };
         if let Some(block) = plan.format.block {
+            if block.zero_point.is_some() {
+                return Err(PrepareError::ZeroPoints { row, format: plan.format.name });
+            }
             let scale = ScalePlan::new(contract, block, extent)?;
             plan.keeps_blocks_whole(row, &scale)?;
             plan.scale = Some(scale);

@@ -1,8 +1,7 @@
 use super::*;
 use crate::backend::{BiasOrder, Kernel, Known, WeightContract, WeightPad};
 use crate::cpu::fixtures::*;
-use crate::layout::Order;
-use crate::weights::canonical::Biases;
+use crate::weights::canonical::{Biases, Stack};
 
 const SILU: Activation = Activation::Silu;
 
@@ -205,9 +204,8 @@ fn second_level_scales_of_halves_are_equal() {
 
 #[test]
 fn plain_weights_have_one_half() {
-    static ORDERS: &[(Activation, &Order)] = &[(Activation::Relu2NoMul, &ROWS)];
     let mut contract = padded(plain());
-    contract.weight.gate_up = ORDERS;
+    contract.weight.gate_up = BY_ROW;
     let canonical = Canonical { gate: None, ..tagged() };
     let prepared = prepare(&contract, Activation::Relu2NoMul, &canonical).unwrap();
     assert_eq!(values(&prepared.gate_up)[..8], [32.0, 33.0, 36.0, 37.0, 40.0, 41.0, 0.0, 0.0]);
@@ -250,4 +248,33 @@ fn wrong_sizes_are_refused() {
     canonical.hidden = 3;
     let error = prepare(&plain(), SILU, &canonical).unwrap_err();
     assert!(matches!(error, PrepareError::Shape { projection: "gate", expected_cols: 3, .. }));
+    let none = bf16_stack(0, 2, &[]);
+    let (gate, up, down) = (Some(none.clone()), none, bf16_stack(2, 0, &[]));
+    let canonical = Canonical { intermediate: 0, gate, up, down, ..tagged() };
+    assert_eq!(
+        prepare(&plain(), SILU, &canonical).unwrap_err(),
+        PrepareError::Empty { what: "intermediate" }
+    );
+}
+
+#[test]
+fn what_nobody_reads_is_refused() {
+    let mut canonical = tagged();
+    canonical.up.zero_points = vec![1; 7];
+    let error = prepare(&plain(), SILU, &canonical).unwrap_err();
+    let expected = WrongSize::ZeroPointBytes { format: "bf16", rows: 3, cols: 2, expected: 0, got: 7 };
+    assert_eq!(error, PrepareError::Buffer { projection: "up", error: expected });
+
+    let mut canonical = tagged();
+    canonical.down.globals = vec![Multiplier::new(3.0).unwrap(); 2];
+    let error = prepare(&plain(), SILU, &canonical).unwrap_err();
+    let expected = WrongSize::Levels { format: "bf16" };
+    assert_eq!(error, PrepareError::Buffer { projection: "down", error: expected });
+
+    let biases = Some(Biases { gate: vec![1.0; 6], up: vec![0.0; 6], down: vec![0.0; 4] });
+    let canonical = Canonical { gate: None, biases, ..tagged() };
+    let mut contract = plain();
+    contract.weight.gate_up = BY_ROW;
+    let error = prepare(&contract, Activation::Relu2NoMul, &canonical).unwrap_err();
+    assert_eq!(error, PrepareError::Biases { projection: "gate", expected: 0, got: 6 });
 }

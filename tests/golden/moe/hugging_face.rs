@@ -93,12 +93,13 @@ impl Block<'_> {
             .any(|tensor| tensor.dtype == safetensors::Dtype::BF16);
         let stored = Choice::stored(ids, weights_of);
         let tokens = theirs.shape[0];
-        let routing = route(&theirs.reals(), tokens, experts, &self.model.method).map_err(text)?;
-        let unweighed = routing.weighing(WeightOn::Output).map_err(text)?;
+        let method = Method { weight_on: WeightOn::Output, ..self.model.method.clone() };
+        let unweighed = route(&theirs.reals(), tokens, experts, &method).map_err(text)?;
         same_choice(theirs, &Choice::of(&unweighed), &stored, if is_rounded { 1.0 / 128.0 } else { 1e-5 })?;
 
         // Their experts and weights, so that a tie tells nothing from a mistake.
-        let routing = stored.routing(experts)?.weighing(self.model.method.weight_on).map_err(text)?;
+        let routing = stored.routing(experts)?;
+        let routing = if on_input { routing.on_input().map_err(text)? } else { routing };
         let weighed = match self.model.method.weight_on {
             WeightOn::Output => input.clone(),
             WeightOn::Input => reference::weigh_input(&input, hidden, &stored.weights).map_err(text)?,
