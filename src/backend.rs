@@ -331,7 +331,7 @@ pub struct InputLayout {
 pub enum QuantizeAt {
     /// Prepare, before the backend is called.
     Prepare,
-    /// The experts kernel; it is handed 16-bit tokens.
+    /// The experts kernel; it is handed tokens without scales.
     Expert,
 }
 

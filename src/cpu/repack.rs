@@ -38,7 +38,8 @@ pub enum RepackError {
 }
 
 /// `raw`, whose f32 scales are read in `layout`, with the e8m0 scales of `format` in the same layout.
-/// Padding becomes 0.
+/// Padding becomes 0. The scale of a block with a NaN is NaN, which is no power of two: such tokens are
+/// refused here.
 ///
 /// # Errors
 /// [`RepackError`] if a scale is not a positive, normal power of two, the types are others, or a buffer

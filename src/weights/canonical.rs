@@ -45,6 +45,22 @@ impl Stack {
     pub fn extent(&self) -> Extent {
         Extent { rows: self.rows, cols: self.cols }
     }
+
+    /// The matrix of expert `index`, elements in `format`. What the stack is too short for is empty,
+    /// which whoever reads the matrix refuses.
+    pub fn matrix(&self, format: &FormatSpec, index: usize) -> Matrix<'_> {
+        let extent = self.extent();
+        let (payload, scales) = format.matrix_bytes(extent);
+        let zero_points = format.zero_points(extent);
+        Matrix {
+            rows: self.rows,
+            cols: self.cols,
+            payload: part(&self.payload, payload, index),
+            scales: part(&self.scales, scales, index),
+            zero_points: part(&self.zero_points, zero_points, index),
+            global: self.globals.get(index).copied(),
+        }
+    }
 }
 
 /// The stored numbers of one matrix: elements row-major, each row packed; block scales and zero points
@@ -63,24 +79,6 @@ pub struct Matrix<'a> {
     pub zero_points: &'a [u8],
     /// The second-level scale, for formats that have one.
     pub global: Option<Multiplier>,
-}
-
-impl Stack {
-    /// The matrix of expert `index`, elements in `format`. What the stack is too short for is empty,
-    /// which whoever reads the matrix refuses.
-    pub fn matrix(&self, format: &FormatSpec, index: usize) -> Matrix<'_> {
-        let extent = Extent { rows: self.rows, cols: self.cols };
-        let (payload, scales) = format.matrix_bytes(extent);
-        let zero_points = format.zero_points(extent);
-        Matrix {
-            rows: self.rows,
-            cols: self.cols,
-            payload: part(&self.payload, payload, index),
-            scales: part(&self.scales, scales, index),
-            zero_points: part(&self.zero_points, zero_points, index),
-            global: self.globals.get(index).copied(),
-        }
-    }
 }
 
 fn part(bytes: &[u8], size: usize, index: usize) -> &[u8] {

@@ -206,7 +206,9 @@ pub struct RawPrepared {
     pub physical: Physical,
     /// The activation function whose order the gate/up rows are in.
     pub activation: Activation,
-    /// The format that the weights came in, if preparation requantised them.
+    /// The format that the weights came in, if it is not the row's and preparation requantised them.
+    /// Gate and up of one format that share a scale of the row are requantised under the larger one
+    /// without being named here.
     pub requantized_from: Option<&'static FormatSpec>,
     /// Gate and up, fused.
     pub gate_up: PreparedMatrix,
@@ -279,8 +281,8 @@ impl PreparedMatrix {
 /// in its layout. Padding holds the row's fill.
 ///
 /// Weights in the row's `requantize_from` are dequantised and quantised anew (power-of-two scales by
-/// [`Rounding::Rceil`](crate::format::Rounding::Rceil)), and [`RawPrepared::requantized_from`] says so; weights in any other format
-/// than the row's are refused.
+/// [`Rounding::Rceil`](crate::format::Rounding::Rceil)), and [`RawPrepared::requantized_from`] says so;
+/// weights in any other format than the row's are refused.
 ///
 /// # Errors
 /// [`PrepareError`] if this crate does not execute the row, the row does not take these weights or

@@ -24,8 +24,8 @@ pub enum NoGlobalScale {
     /// The largest magnitude is zero, not finite, or so small or large that the scale is not a normal
     /// number.
     #[error(
-        "part {part} of the rows has the largest magnitude {amax:e}, which no second-level scale follows from; give \
-         one from calibration"
+        "part {part} of the rows has the largest magnitude {amax:e}, which no second-level scale follows \
+         from; give one from calibration"
     )]
     Magnitude {
         /// The token, the expert, or 0 for the tensor.
