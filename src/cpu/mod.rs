@@ -1,6 +1,7 @@
 //! The CPU engine. Functions take contracts, formats and layouts as values; no loop is generic over
 //! a row of the table.
 
+mod buffer;
 pub mod dequantize;
 #[cfg(test)]
 pub(crate) mod fixtures;

@@ -22,17 +22,34 @@ pub fn relayout(raw: &RawQuantized, to: &'static Layout) -> Result<RawQuantized,
 /// # Errors
 /// As [`relayout`].
 pub fn into_layout(raw: RawQuantized, to: &'static Layout) -> Result<RawQuantized, WrongSize> {
-    let Some(block) = raw.format.block else { return Ok(RawQuantized { layout: to, ..raw }) };
-    check_size(&raw, raw.layout)?;
-    holds(to, &raw)?;
-    if *raw.layout == *to {
+    if raw.format.block.is_none() {
         return Ok(RawQuantized { layout: to, ..raw });
     }
+    if *raw.layout == *to {
+        check_size(&raw, to)?;
+        return Ok(RawQuantized { layout: to, ..raw });
+    }
+    let scales = relayout_scales(&raw, to, Vec::new())?;
+    Ok(RawQuantized { layout: to, scales, ..raw })
+}
+
+/// The scales that [`relayout`] makes, in the allocation of `scales`, whose bytes do not matter: fresh
+/// pages cost more time than moving scales does.
+///
+/// # Errors
+/// As [`relayout`]; `scales` is lost then.
+pub fn relayout_scales(
+    raw: &RawQuantized,
+    to: &'static Layout,
+    scales: Vec<u8>,
+) -> Result<Vec<u8>, WrongSize> {
+    let Some(block) = raw.format.block else { return Ok(Vec::new()) };
+    check_size(raw, raw.layout)?;
+    holds(to, raw)?;
     let logical = scale_extent(raw.format, raw.rows, raw.cols)?;
     let from = ScaleBox { layout: raw.layout, physical: raw.layout.physical(logical)? };
     let to = ScaleBox { layout: to, physical: to.physical(logical)? };
-    let scales = move_scales(logical, block.scale.bytes(), &raw.scales, from, to);
-    Ok(RawQuantized { layout: to.layout, scales, ..raw })
+    Ok(move_scales(logical, block.scale.bytes(), &raw.scales, from, to, scales))
 }
 
 /// Whether `layout` holds scales of the type that `raw` has.
@@ -108,7 +125,7 @@ mod tests {
                     let (size, source) = (scale.bytes(), scales(rows * cols, scale.bytes()));
                     let linear = ScaleBox { layout: &ROW_MAJOR, physical: logical };
                     let there = ScaleBox { layout, physical };
-                    let moved = move_scales(logical, size, &source, linear, there);
+                    let moved = move_scales(logical, size, &source, linear, there, vec![0x7F; 100_000]);
                     let mut expected = vec![0; physical.count() * size];
                     for row in 0..rows {
                         for col in 0..cols {
@@ -118,7 +135,7 @@ mod tests {
                         }
                     }
                     assert!(moved == expected, "{} {rows}x{cols} of {scale:?}", layout.name);
-                    let back = move_scales(logical, size, &moved, there, linear);
+                    let back = move_scales(logical, size, &moved, there, linear, vec![0x7F; 7]);
                     assert!(back == source, "{} {rows}x{cols} of {scale:?}, back", layout.name);
                 }
             }

@@ -9,6 +9,8 @@ use crate::element::scale_decode;
 use crate::format::ScaleType;
 use crate::layout::{Extent, Fit, Layout};
 
+use super::buffer::sized;
+
 /// What quantisers write first, and what stands in where only the vendor's library knows a layout
 /// that never leaves its kernel.
 pub(crate) static ROW_MAJOR: Layout = Layout {
@@ -106,8 +108,36 @@ impl Parts {
 /// Where scales are, in bytes. A digit is taken from one axis, so an offset is what the row says plus
 /// what the column says.
 struct Offsets {
-    rows: Vec<usize>,
-    cols: Vec<usize>,
+    rows: Along,
+    cols: Along,
+}
+
+/// Offsets along one axis. Parts are alike, so that those within the first one stand for all.
+struct Along {
+    first: Vec<usize>,
+    /// Rows or columns of a part.
+    span: usize,
+    /// Bytes of a part; 0 if this is not the axis that is cut.
+    stride: usize,
+}
+
+impl Along {
+    fn at(&self, index: usize) -> usize {
+        self.first[index % self.span] + index / self.span * self.stride
+    }
+
+    /// [`at`](Self::at) of each of `indices`, without its divisions.
+    fn all(&self, indices: Range<usize>) -> impl Iterator<Item = usize> {
+        let (mut part, mut within) = (indices.start / self.span * self.stride, indices.start % self.span);
+        indices.map(move |_| {
+            let offset = part + self.first[within];
+            within += 1;
+            if within == self.span {
+                (part, within) = (part + self.stride, 0);
+            }
+            offset
+        })
+    }
 }
 
 impl Offsets {
@@ -115,37 +145,36 @@ impl Offsets {
         let at = |row, col| (scales.layout.offset)(row, col, scales.physical) * size;
         let parts = Parts::of(scales);
         let part = scales.physical.count() / parts.count * size;
-        // Parts are alike, so that only the offsets within the first one are worked out.
-        let fill = |axis, count: usize, at: &dyn Fn(usize) -> usize| {
-            let span = if parts.axis == axis { parts.span } else { count };
-            let first: Vec<usize> = (0..span.min(count)).map(at).collect();
-            let part_at = |index: usize| first.iter().map(move |offset| index * part + offset);
-            (0..count.div_ceil(span.max(1))).flat_map(part_at).take(count).collect()
+        let along = |axis, count: usize, at: &dyn Fn(usize) -> usize| {
+            let (span, stride) = if parts.axis == axis { (parts.span, part) } else { (count, 0) };
+            Along { first: (0..span.min(count)).map(at).collect(), span: span.max(1), stride }
         };
         Self {
-            rows: fill(Axis::Row, logical.rows, &|row| at(row, 0)),
-            cols: fill(Axis::Col, logical.cols, &|col| at(0, col)),
+            rows: along(Axis::Row, logical.rows, &|row| at(row, 0)),
+            cols: along(Axis::Col, logical.cols, &|col| at(0, col)),
         }
     }
 
-    /// Whether each `run` columns, counted from 0, are stored one after the other.
-    fn has_runs(&self, run: usize, size: usize) -> bool {
-        let follows = |pair: &[usize]| pair[1] == pair[0] + size;
-        self.cols.chunks(run).all(|cols| cols.windows(2).all(follows))
+    /// Whether each `run` of `cols` columns, counted from 0, are stored one after the other.
+    fn has_runs(&self, run: usize, cols: usize, size: usize) -> bool {
+        let follows = |col: usize| self.cols.at(col) == self.cols.at(col - 1) + size;
+        (1..cols).filter(|col| !col.is_multiple_of(run)).all(follows)
     }
 }
 
-/// Moves a box of `logical` scales of `size` bytes each from where `from` says to where `to` says.
-/// What no scale goes to is zero.
+/// Moves a box of `logical` scales of `size` bytes each from where `from` says to where `to` says, into
+/// the allocation of `target`, whose bytes do not matter. What no scale goes to is zero.
 pub(crate) fn move_scales(
     logical: Extent,
     size: usize,
     source: &[u8],
     from: ScaleBox<'_>,
     to: ScaleBox<'_>,
+    target: Vec<u8>,
 ) -> Vec<u8> {
-    let mut target = vec![0; to.physical.count() * size];
+    let mut target = sized(target, to.physical.count() * size);
     if logical.count() == 0 {
+        target.fill(0);
         return target;
     }
     let parts = Parts::of(to);
@@ -153,7 +182,9 @@ pub(crate) fn move_scales(
     let is_run = |run: &usize| {
         // A run does not reach into the next part.
         let is_within = parts.axis != Axis::Col || parts.span.is_multiple_of(*run);
-        is_within && source_at.has_runs(*run, size) && target_at.has_runs(*run, size)
+        is_within
+            && source_at.has_runs(*run, logical.cols, size)
+            && target_at.has_runs(*run, logical.cols, size)
     };
     let run = [16, 8, 4, 2].into_iter().filter(|run| run * size <= 16).find(is_run).unwrap_or(1);
     let copy = match run * size {
@@ -165,36 +196,45 @@ pub(crate) fn move_scales(
     };
     let bytes = target.len() / parts.count;
     target.par_chunks_mut(bytes).enumerate().for_each(|(part, target)| {
+        if logical != to.physical {
+            target.fill(0);
+        }
         let (rows, cols) = parts.ranges(part, logical);
+        // Offsets along the axis that is cut count from the start of the target, not of the part.
+        let (row_base, col_base) = match parts.axis {
+            Axis::Col => (0, part * bytes),
+            Axis::Row | Axis::Half => (part * bytes, 0),
+        };
+        let target_rows = target_at.rows.all(rows.clone()).map(|offset| offset - row_base);
+        let row_starts: Vec<_> = source_at.rows.all(rows).zip(target_rows).collect();
+        let start = |col: usize| (source_at.cols.at(col), target_at.cols.at(col) - col_base);
         // What is left of the columns is a run as well, but a shorter one.
         let left = cols.end - cols.len() % run;
-        let runs: Vec<_> =
-            (cols.start..left).step_by(run).map(|col| (source_at.cols[col], target_at.cols[col])).collect();
-        for row in rows {
-            let (from, to) = (source_at.rows[row], target_at.rows[row]);
-            copy(source, from, target, to, part * bytes, &runs);
-            if left < cols.end {
-                let length = (cols.end - left) * size;
-                let (from, to) = (from + source_at.cols[left], to + target_at.cols[left] - part * bytes);
-                target[to..to + length].copy_from_slice(&source[from..from + length]);
+        let runs: Vec<_> = (cols.start..left).step_by(run).map(start).collect();
+        copy(source, target, &row_starts, &runs);
+        if left < cols.end {
+            let (length, (source_col, target_col)) = ((cols.end - left) * size, start(left));
+            for (source_row, target_row) in row_starts {
+                let (from, to) = (source_row + source_col, target_row + target_col);
+                target[to..][..length].copy_from_slice(&source[from..][..length]);
             }
         }
     });
     target
 }
 
-/// Copies runs of `WIDTH` bytes: each from `from` plus its first offset to `to` plus its second one,
-/// of which `target` holds those from `base` on.
+/// Copies runs of `WIDTH` bytes, all of `runs` for each of `rows`. Both are offsets in `source` and in
+/// `target`.
 fn copy_runs<const WIDTH: usize>(
     source: &[u8],
-    from: usize,
     target: &mut [u8],
-    to: usize,
-    base: usize,
+    rows: &[(usize, usize)],
     runs: &[(usize, usize)],
 ) {
-    for (source_col, target_col) in runs {
-        let (from, to) = (from + source_col, to + target_col - base);
-        target[to..to + WIDTH].copy_from_slice(&source[from..from + WIDTH]);
+    for (source_row, target_row) in rows {
+        let (source, target) = (&source[*source_row..], &mut target[*target_row..]);
+        for (from, to) in runs {
+            target[*to..][..WIDTH].copy_from_slice(&source[*from..][..WIDTH]);
+        }
     }
 }

@@ -22,12 +22,6 @@ pub fn e8m0_decode(byte: u8) -> f32 {
 #[inline(always)]
 pub fn e8m0_scale(amax: f32, element: ElementType, rule: Rounding) -> u8 {
     let amax = amax.abs();
-    if amax.is_nan() {
-        return 255;
-    }
-    if amax.is_infinite() {
-        return 254;
-    }
     let range = range(element);
     let byte = match rule {
         Rounding::Rceil => round_up(amax * (1.0 / range.largest)),
@@ -37,7 +31,9 @@ pub fn e8m0_scale(amax: f32, element: ElementType, rule: Rounding) -> u8 {
         }
         Rounding::Ceil => round_up(amax).saturating_sub(range.exponent),
     };
-    byte.min(254) as u8
+    // Chosen last, so that a loop over blocks has no branch.
+    let byte = if amax.is_infinite() { 254 } else { byte.min(254) };
+    (if amax.is_nan() { 255 } else { byte }) as u8
 }
 
 /// The bits of `x`, which is not negative, rounded to `mantissa_bits` with ties away from zero; those

@@ -1,8 +1,9 @@
 //! From a format and a recipe to the scale of a block, and to what becomes of its elements.
 
+use std::slice;
+
 use crate::element::{
-    e2m1_encode, e2m3_encode, e3m2_encode, e4m3_decode, e4m3_encode, e5m2_encode, e8m0_decode, e8m0_scale,
-    largest,
+    e2m3_encode, e3m2_encode, e4m3_decode, e4m3_encode, e5m2_encode, e8m0_decode, e8m0_scale, largest,
 };
 use crate::format::{BlockScale, ElementType, FormatSpec, Reach, Rounding, ScaleType};
 use crate::recipe::Recipe;
@@ -12,6 +13,7 @@ use crate::scale::{Calibrated, Divisor, Multiplier};
 use super::QuantizeError;
 use super::loops::{each, magnitude_bits, nibbles};
 use super::theirs;
+use super::vector::VectorUnit;
 
 /// vLLM's per-token groups take no smaller largest magnitude, so that a zero block has a scale.
 const SMALLEST_AMAX: f32 = 1e-10;
@@ -59,6 +61,40 @@ pub(super) enum Step {
     },
     /// Lost: the block holds a NaN.
     AllNan,
+}
+
+/// What happens to values that are taken in groups: each step is for so many of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Steps<'a> {
+    steps: &'a [Step],
+    groups: usize,
+}
+
+/// Values that are encoded at once: as many codes as vector units narrow together.
+pub(super) const GROUP_OF_4_BITS: usize = 16;
+pub(super) const GROUP_OF_8_BITS: usize = 32;
+
+impl<'a> Steps<'a> {
+    /// One step for one group.
+    pub(super) fn one(step: &'a Step) -> Self {
+        Self { steps: slice::from_ref(step), groups: 1 }
+    }
+
+    /// Encodes group by group.
+    #[inline(always)]
+    pub(super) fn encode<const VALUES: usize, const BYTES: usize>(
+        self,
+        groups: &[[f32; VALUES]],
+        coded: &mut [[u8; BYTES]],
+        codes: impl Fn(&Step, &[f32; VALUES]) -> [u8; BYTES],
+    ) {
+        let blocks = groups.chunks(self.groups.max(1)).zip(coded.chunks_mut(self.groups.max(1)));
+        for ((groups, coded), step) in blocks.zip(self.steps) {
+            for (group, coded) in groups.iter().zip(coded) {
+                *coded = codes(step, group);
+            }
+        }
+    }
 }
 
 impl Scheme {
@@ -118,6 +154,19 @@ impl Scheme {
         matches!(self.choice, Choice::Affine)
     }
 
+    /// The element and the rule, if [`choose`](Self::choose) is [`power_of_two`].
+    pub(super) fn power_of_two(&self) -> Option<(ElementType, Rounding)> {
+        match self.choice {
+            Choice::PowerOfTwo(rounding) if self.theirs.is_none() => Some((self.element, rounding)),
+            _ => None,
+        }
+    }
+
+    /// Bytes of a stored scale.
+    pub(super) fn scale_bytes(&self) -> usize {
+        self.scale.bytes()
+    }
+
     /// The largest magnitude of `values`; NaN if one is, unless conventions differ.
     #[inline(always)]
     pub(super) fn magnitude(&self, values: &[f32]) -> f32 {
@@ -138,14 +187,9 @@ impl Scheme {
         }
         match self.choice {
             Choice::PowerOfTwo(rounding) => {
-                let byte = e8m0_scale(amax, self.element, rounding);
+                let (byte, step) = power_of_two(amax, self.element, rounding);
                 scale[0] = byte;
-                match byte {
-                    255 => Step::AllNan,
-                    // As FlashInfer does: what is too small for a scale is zero, its sign kept.
-                    0 => Step::Multiply(0.0),
-                    _ => Step::Multiply(e8m0_decode(254 - byte)),
-                }
+                step
             }
             Choice::Quotient | Choice::Affine => self.divide(bounded(amax) / largest(self.element), scale),
             Choice::QuotientPowerOfTwo(rounding) => {
@@ -236,7 +280,14 @@ impl Scheme {
 
     /// Writes the codes of blocks of `block` values each, two to a byte where they have 4 bits.
     #[inline(always)]
-    pub(super) fn encode(&self, steps: &[Step], block: usize, values: &[f32], bytes: &mut [u8]) {
+    pub(super) fn encode(
+        &self,
+        unit: VectorUnit,
+        steps: &[Step],
+        block: usize,
+        values: &[f32],
+        bytes: &mut [u8],
+    ) {
         let element = self.element;
         if let Some(theirs) = &self.theirs {
             let blocks = values.chunks(block).zip(bytes.chunks_mut(element.bytes(block)));
@@ -245,26 +296,137 @@ impl Scheme {
             }
             return;
         }
-        // The element is told apart once, not for each block.
-        match element {
-            ElementType::E2m1 => encode_blocks(ElementType::E2m1, steps, block, values, bytes, e2m1_encode),
-            ElementType::E2m3 => encode_blocks(ElementType::E2m3, steps, block, values, bytes, e2m3_encode),
-            ElementType::E3m2 => encode_blocks(ElementType::E3m2, steps, block, values, bytes, e3m2_encode),
-            ElementType::E4m3 => encode_blocks(ElementType::E4m3, steps, block, values, bytes, e4m3_encode),
-            ElementType::E5m2 => encode_blocks(ElementType::E5m2, steps, block, values, bytes, e5m2_encode),
-            ElementType::Int8 => encode_blocks(ElementType::Int8, steps, block, values, bytes, |value| {
-                integer(value, -128.0, 127.0)
-            }),
-            ElementType::Int4 => encode_blocks(ElementType::Int4, steps, block, values, bytes, |value| {
-                integer(value, -8.0, 7.0) & 0xF
-            }),
-            ElementType::Uint4 => encode_blocks(ElementType::Uint4, steps, block, values, bytes, |value| {
-                integer(value, 0.0, 15.0)
-            }),
-            // Refused by `Scheme::new`.
-            ElementType::Bf16 | ElementType::F16 | ElementType::F32 => {}
+        let group = if element.bits() == 4 { GROUP_OF_4_BITS } else { GROUP_OF_8_BITS };
+        // Groups that do not reach over the end of a block are taken through the whole row at once.
+        let is_whole = block.is_multiple_of(group);
+        let (span, blocks) = if is_whole { (values.len().max(1), steps.len().max(1)) } else { (block, 1) };
+        let spans = values.chunks(span).zip(bytes.chunks_mut(element.bytes(span)));
+        for ((values, bytes), steps) in spans.zip(steps.chunks(blocks)) {
+            let Some(last) = steps.last() else { continue };
+            let steps = Steps { steps, groups: block / group };
+            if element.bits() == 4 {
+                let ((groups, rest), (coded, rest_coded)) = (values.as_chunks(), bytes.as_chunks_mut());
+                encode_4_bits(unit, element, steps, groups, coded);
+                if !rest.is_empty() {
+                    encode_rest_of_4_bits(unit, element, last, rest, rest_coded);
+                }
+            } else {
+                let ((groups, rest), (coded, rest_coded)) = (values.as_chunks(), bytes.as_chunks_mut());
+                encode_8_bits(unit, element, steps, groups, coded);
+                if !rest.is_empty() {
+                    encode_rest_of_8_bits(unit, element, last, rest, rest_coded);
+                }
+            }
         }
     }
+}
+
+impl Step {
+    /// The values before they are rounded to elements.
+    #[inline(always)]
+    pub(super) fn scaled<const N: usize>(&self, values: &[f32; N]) -> [f32; N] {
+        match *self {
+            Step::Multiply(factor) => each(values, |value| value * factor),
+            Step::Divide(divisor) => each(values, |value| value / divisor),
+            Step::Shift { divisor, zero_point } => {
+                let shift = f32::from(zero_point);
+                each(values, |value| round(value / divisor) + shift)
+            }
+            Step::AllNan => [f32::NAN; N],
+        }
+    }
+}
+
+/// The codes of whole groups, two to a byte, the even one in the low nibble.
+#[inline(always)]
+fn encode_4_bits(
+    unit: VectorUnit,
+    element: ElementType,
+    steps: Steps<'_>,
+    groups: &[[f32; GROUP_OF_4_BITS]],
+    coded: &mut [[u8; GROUP_OF_4_BITS / 2]],
+) {
+    match element {
+        ElementType::Int4 => steps.encode(groups, coded, |step, values| {
+            nibbles(&step.scaled(values), |value| integer(value, -8.0, 7.0) & 0xF)
+        }),
+        ElementType::Uint4 => steps.encode(groups, coded, |step, values| {
+            nibbles(&step.scaled(values), |value| integer(value, 0.0, 15.0))
+        }),
+        _ => unit.e2m1(steps, groups, coded),
+    }
+}
+
+/// The codes of whole groups, one to a byte.
+#[inline(always)]
+fn encode_8_bits(
+    unit: VectorUnit,
+    element: ElementType,
+    steps: Steps<'_>,
+    groups: &[[f32; GROUP_OF_8_BITS]],
+    coded: &mut [[u8; GROUP_OF_8_BITS]],
+) {
+    match element {
+        ElementType::E2m3 => {
+            steps.encode(groups, coded, |step, values| each(&step.scaled(values), e2m3_encode))
+        }
+        ElementType::E3m2 => {
+            steps.encode(groups, coded, |step, values| each(&step.scaled(values), e3m2_encode))
+        }
+        ElementType::E5m2 => {
+            steps.encode(groups, coded, |step, values| each(&step.scaled(values), e5m2_encode))
+        }
+        ElementType::Int8 => steps.encode(groups, coded, |step, values| {
+            each(&step.scaled(values), |value| integer(value, -128.0, 127.0))
+        }),
+        _ => unit.e4m3(steps, groups, coded),
+    }
+}
+
+/// The codes of the last values of a row or block, fewer than a group.
+#[inline(never)]
+fn encode_rest_of_4_bits(
+    unit: VectorUnit,
+    element: ElementType,
+    step: &Step,
+    rest: &[f32],
+    coded: &mut [u8],
+) {
+    let (mut group, mut codes) = ([0.0; GROUP_OF_4_BITS], [0; GROUP_OF_4_BITS / 2]);
+    group[..rest.len()].copy_from_slice(rest);
+    encode_4_bits(unit, element, Steps::one(step), &[group], slice::from_mut(&mut codes));
+    coded.copy_from_slice(&codes[..coded.len()]);
+    if let Some(last) = coded.last_mut().filter(|_| !rest.len().is_multiple_of(2)) {
+        *last &= 0xF;
+    }
+}
+
+/// The codes of the last values of a row or block, fewer than a group.
+#[inline(never)]
+fn encode_rest_of_8_bits(
+    unit: VectorUnit,
+    element: ElementType,
+    step: &Step,
+    rest: &[f32],
+    coded: &mut [u8],
+) {
+    let (mut group, mut codes) = ([0.0; GROUP_OF_8_BITS], [0; GROUP_OF_8_BITS]);
+    group[..rest.len()].copy_from_slice(rest);
+    encode_8_bits(unit, element, Steps::one(step), &[group], slice::from_mut(&mut codes));
+    coded.copy_from_slice(&codes[..coded.len()]);
+}
+
+/// The e8m0 scale of a block whose largest magnitude is `amax`, and what it does to the elements.
+#[inline(always)]
+pub(super) fn power_of_two(amax: f32, element: ElementType, rounding: Rounding) -> (u8, Step) {
+    let byte = e8m0_scale(amax, element, rounding);
+    let step = match byte {
+        255 => Step::AllNan,
+        // As FlashInfer does: what is too small for a scale is zero, its sign kept.
+        0 => Step::Multiply(0.0),
+        _ => Step::Multiply(e8m0_decode(254 - byte)),
+    };
+    (byte, step)
 }
 
 /// Keeps a NaN; an infinity is saturated, so that it does not turn its whole block into NaN.
@@ -297,36 +459,6 @@ fn store(scale: ScaleType, value: f32, bytes: &mut [u8]) -> f32 {
             value
         }
     }
-}
-
-/// A loop and no closure over blocks: a closure of that size is not inlined, and so not compiled for
-/// the vector unit.
-#[inline(always)]
-fn encode_blocks(
-    element: ElementType,
-    steps: &[Step],
-    block: usize,
-    values: &[f32],
-    bytes: &mut [u8],
-    encode: impl Fn(f32) -> u8,
-) {
-    let blocks = values.chunks(block).zip(bytes.chunks_mut(element.bytes(block)));
-    for ((values, bytes), step) in blocks.zip(steps) {
-        match *step {
-            Step::Multiply(factor) => write(element, values, bytes, |value| encode(value * factor)),
-            Step::Divide(divisor) => write(element, values, bytes, |value| encode(value / divisor)),
-            Step::Shift { divisor, zero_point } => {
-                let shift = f32::from(zero_point);
-                write(element, values, bytes, |value| encode(round(value / divisor) + shift));
-            }
-            Step::AllNan => write(element, values, bytes, |_| encode(f32::NAN)),
-        }
-    }
-}
-
-#[inline(always)]
-fn write(element: ElementType, values: &[f32], bytes: &mut [u8], encode: impl Fn(f32) -> u8) {
-    if element.bits() == 4 { nibbles(values, bytes, encode) } else { each(values, bytes, encode) }
 }
 
 /// Added to a number of magnitude below 2^22, it makes 1 the worth of the sum's last bit: so the number

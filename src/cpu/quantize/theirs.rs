@@ -16,7 +16,6 @@ use crate::recipe::conventions::{
 use crate::scale::Divisor;
 
 use super::choose::Step;
-use super::loops::{each, nibbles};
 
 const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
 const MANTISSA: u32 = (1 << MANTISSA_BITS) - 1;
@@ -264,7 +263,15 @@ pub(super) fn encode(
         };
         crate::element::encode(element, rounded(scaled, conventions.arithmetic), conventions)
     };
-    if element.bits() == 4 { nibbles(values, bytes, code) } else { each(values, bytes, code) }
+    if element.bits() == 4 {
+        for (pair, byte) in values.chunks(2).zip(bytes) {
+            *byte = code(pair[0]) | pair.get(1).map_or(0, |value| code(*value)) << 4;
+        }
+    } else {
+        for (value, byte) in values.iter().zip(bytes) {
+            *byte = code(*value);
+        }
+    }
 }
 
 #[cfg(test)]

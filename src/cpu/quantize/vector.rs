@@ -1,7 +1,14 @@
 //! Loops over elements, compiled for the vector units that a processor may have.
 //!
-//! One body is compiled several times; which is called is decided once, at run time. No body has
-//! anything of a particular processor in it, so that all give the same bytes.
+//! One body is compiled several times; which is called is decided once, at run time. Bodies ask the
+//! vector unit for the casts that compilers leave too slow. All units give the same bytes.
+
+use crate::element::{e2m1_encode, e4m3_encode};
+
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+use super::choose::{GROUP_OF_4_BITS, GROUP_OF_8_BITS, Steps};
+use super::loops::{each, nibbles};
 
 /// The instructions that loops over elements use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,39 +46,79 @@ impl VectorUnit {
     pub(super) fn instructions(self) -> Instructions {
         self.0
     }
+
+    /// Elements of FP8 e4m3.
+    #[inline(always)]
+    pub(super) fn e4m3(
+        self,
+        steps: Steps<'_>,
+        groups: &[[f32; GROUP_OF_8_BITS]],
+        coded: &mut [[u8; GROUP_OF_8_BITS]],
+    ) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a unit with these instructions exists only where the processor has AVX2.
+            Instructions::Avx2 => unsafe { avx2::e4m3(steps, groups, coded) },
+            _ => steps.encode(groups, coded, |step, values| each(&step.scaled(values), e4m3_encode)),
+        }
+    }
+
+    /// Elements of FP4 e2m1, two to a byte.
+    #[inline(always)]
+    pub(super) fn e2m1(
+        self,
+        steps: Steps<'_>,
+        groups: &[[f32; GROUP_OF_4_BITS]],
+        coded: &mut [[u8; GROUP_OF_4_BITS / 2]],
+    ) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a unit with these instructions exists only where the processor has AVX2.
+            Instructions::Avx2 => unsafe { avx2::e2m1(steps, groups, coded) },
+            _ => steps.encode(groups, coded, |step, values| nibbles(&step.scaled(values), e2m1_encode)),
+        }
+    }
+
+    /// Says that `values` are read soon. Rows are read in short bursts, which processors do not foresee.
+    pub(super) fn prefetch<T>(self, values: &[T]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.0 == Instructions::Avx2 {
+            avx2::prefetch(values);
+        }
+    }
 }
 
 /// Defines a function that is compiled for each vector unit and takes the unit as its first argument.
 /// What its body calls has to be inlined to be compiled with it.
 macro_rules! for_vector_units {
     ($(#[$attribute:meta])* fn $name:ident $(<$type:ident: $bound:ident>)? (
-        unit, $($argument:ident: $of:ty),* $(,)?
+        $unit:ident, $($argument:ident: $of:ty),* $(,)?
     ) $body:block) => {
         $(#[$attribute])*
-        fn $name $(<$type: $bound>)?(unit: VectorUnit, $($argument: $of),*) {
+        fn $name $(<$type: $bound>)?($unit: VectorUnit, $($argument: $of),*) {
             #[inline(always)]
-            fn portable $(<$type: $bound>)?($($argument: $of),*) $body
+            fn portable $(<$type: $bound>)?($unit: VectorUnit, $($argument: $of),*) $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2")]
-            fn avx2 $(<$type: $bound>)?($($argument: $of),*) {
-                portable($($argument),*)
+            fn avx2 $(<$type: $bound>)?($unit: VectorUnit, $($argument: $of),*) {
+                portable($unit, $($argument),*)
             }
 
             #[cfg(target_arch = "aarch64")]
             #[target_feature(enable = "neon")]
-            fn neon $(<$type: $bound>)?($($argument: $of),*) {
-                portable($($argument),*)
+            fn neon $(<$type: $bound>)?($unit: VectorUnit, $($argument: $of),*) {
+                portable($unit, $($argument),*)
             }
 
-            match unit.instructions() {
-                Instructions::Portable => portable($($argument),*),
+            match $unit.instructions() {
+                Instructions::Portable => portable($unit, $($argument),*),
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: a unit with these instructions exists only where the processor has AVX2.
-                Instructions::Avx2 => unsafe { avx2($($argument),*) },
+                Instructions::Avx2 => unsafe { avx2($unit, $($argument),*) },
                 #[cfg(target_arch = "aarch64")]
                 // SAFETY: a unit with these instructions exists only where the processor has NEON.
-                Instructions::Neon => unsafe { neon($($argument),*) },
+                Instructions::Neon => unsafe { neon($unit, $($argument),*) },
             }
         }
     };

@@ -1,8 +1,9 @@
 //! Every format of the table: against the reference, and one vector unit against another.
 
+use super::super::choose::{Step, Steps};
 use super::super::vector::VectorUnit;
 use super::*;
-use crate::element::largest;
+use crate::element::{e2m1_encode, e4m3_encode, largest};
 use crate::generated::formats::FORMATS;
 use crate::reference;
 use crate::scale::Multiplier;
@@ -99,7 +100,7 @@ fn every_vector_unit_gives_the_same_bytes() {
     // Rows of any bits: subnormals, infinities and NaN among them; then ones of a common magnitude, with
     // a few of those; 2 * 37 + 9 elements leave something over of whatever loops take at a time.
     let row_count = 64;
-    for cols in [83, 320] {
+    for cols in [83, 97, 320] {
         let mut value = |at: usize| match at / cols % 3 {
             0 => f32::from_bits(bits() as u32),
             1 => f32::from_bits(bits() as u32 & 0x83FF_FFFF | 0x3C00_0000),
@@ -108,6 +109,7 @@ fn every_vector_unit_gives_the_same_bytes() {
         };
         let values: Vec<f32> = (0..row_count * cols).map(&mut value).collect();
         let halves: Vec<half::bf16> = values.iter().copied().map(half::bf16::from_f32).collect();
+        let float16: Vec<half::f16> = values.iter().copied().map(half::f16::from_f32).collect();
         for format in FORMATS.iter().filter(|format| format.block.is_some()) {
             for recipe in recipes(format) {
                 let of = format!("{} by {recipe:?}, {cols} columns", format.name);
@@ -122,6 +124,42 @@ fn every_vector_unit_gives_the_same_bytes() {
                     quantize_padded(unit, tokens, format, recipe, width, Vec::new()).unwrap()
                 };
                 assert_same(&narrow(unit), &narrow(VectorUnit::PORTABLE), &of);
+                let half = |unit| {
+                    let tokens = Tokens::new(&float16, row_count, cols).unwrap();
+                    quantize_padded(unit, tokens, format, recipe, width, Vec::new()).unwrap()
+                };
+                assert_same(&half(unit), &half(VectorUnit::PORTABLE), &of);
+            }
+        }
+    }
+}
+
+/// All signs, exponents and seven bits of mantissa, each a tie, just below or just above one, or neither.
+#[test]
+fn every_vector_unit_casts_as_one_number_is_cast() {
+    let lows = [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1234, 0xEDCB];
+    let values: Vec<f32> =
+        (0..1u32 << 16).flat_map(|high| lows.map(|low| f32::from_bits(high << 16 | low))).collect();
+    for unit in [VectorUnit::detect(), VectorUnit::PORTABLE] {
+        for step in [Step::Multiply(1.0), Step::Multiply(0.0), Step::Divide(3.0), Step::AllNan] {
+            let scaled = |value: &f32| match step {
+                Step::Multiply(factor) => value * factor,
+                Step::Divide(divisor) => value / divisor,
+                Step::Shift { .. } | Step::AllNan => f32::NAN,
+            };
+            for group in values.as_chunks::<32>().0 {
+                let mut coded = [[0; 32]];
+                unit.e4m3(Steps::one(&step), &[*group], &mut coded);
+                let expected: Vec<u8> = group.iter().map(|value| e4m3_encode(scaled(value))).collect();
+                assert_eq!(coded[0].as_slice(), expected, "{group:?} and {step:?}");
+            }
+            for group in values.as_chunks::<16>().0 {
+                let mut coded = [[0; 8]];
+                unit.e2m1(Steps::one(&step), &[*group], &mut coded);
+                let code = |value| e2m1_encode(scaled(value));
+                let expected: Vec<u8> =
+                    group.as_chunks().0.iter().map(|[low, high]| code(low) | code(high) << 4).collect();
+                assert_eq!(coded[0].as_slice(), expected, "{group:?} and {step:?}");
             }
         }
     }
@@ -195,5 +233,5 @@ fn f32_scales_may_be_powers_of_two() {
     let scales: Vec<f32> = raw.scales.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     // 2^ceil(log2(450 / 448)), and of the smallest magnitude, 1e-10.
     assert_eq!(scales, [2.0, 2f32.powi(-42)]);
-    assert_eq!((raw.payload[5], raw.payload[0]), (crate::element::e4m3_encode(225.0), 0x30));
+    assert_eq!((raw.payload[5], raw.payload[0]), (e4m3_encode(225.0), 0x30));
 }
