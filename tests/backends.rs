@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use scalewright::backend::{Activation, Backend};
+use scalewright::backend::{Activation, Backend, Parameter};
 use scalewright::config::{self, ActivationFunction, LayerConfig, QuantConfig};
 use scalewright::for_each_backend;
 use scalewright::generated::BackendId;
@@ -30,10 +30,18 @@ fn is_known_by_name<B: Backend>() {
 
 #[backend_test]
 fn honours_what_it_says_and_refuses_the_rest<B: Backend>() {
-    let neutral = ActivationFunction::Swigluoai { alpha: 1.0, beta: 0.0, limit: f32::INFINITY };
-    for function in [ActivationFunction::SILU, neutral] {
-        let says = B::CONTRACT.activations.iter().any(|honoured| honoured.function == function.kind());
-        assert_eq!(config::honours(B::CONTRACT, function).is_ok(), says, "{} {function:?}", B::CONTRACT.name);
+    for kind in Activation::ALL {
+        let honoured = B::CONTRACT.activations.iter().find(|honoured| honoured.function == *kind);
+        let accepts = |function| config::honours(B::CONTRACT, function).is_ok();
+        let neutral = with_parameter(*kind, None);
+        assert_eq!(accepts(neutral), honoured.is_some(), "{} {kind}", B::CONTRACT.name);
+        for parameter in Parameter::ALL {
+            let function = with_parameter(*kind, Some(*parameter));
+            let is_its_own = function != neutral;
+            let says = honoured.is_some_and(|honoured| honoured.parameters.contains(parameter));
+            assert!(is_its_own || !says, "{kind} has no {parameter}");
+            assert!(!is_its_own || accepts(function) == says, "{} {function:?}", B::CONTRACT.name);
+        }
     }
     // Calibrated scales are given exactly where the row reads them.
     let inputs = [Some(&B::CONTRACT.gemm1_input), B::CONTRACT.gemm2_input.as_ref()];
@@ -41,6 +49,30 @@ fn honours_what_it_says_and_refuses_the_rest<B: Backend>() {
     if let Some(honoured) = B::CONTRACT.activations.iter().find(|one| one.function == Activation::Silu) {
         let config = QuantConfig::<B>::new(LayerConfig::dynamic(ActivationFunction::SILU));
         assert_eq!(config.is_ok(), !reads, "{} {honoured:?}", B::CONTRACT.name);
+    }
+}
+
+/// The function with neutral parameters, but for one, if it has that.
+fn with_parameter(kind: Activation, changed: Option<Parameter>) -> ActivationFunction {
+    let or_neutral = |parameter, neutral: f32| if changed == Some(parameter) { 2.5 } else { neutral };
+    let (alpha, beta) = (or_neutral(Parameter::Alpha, 1.0), or_neutral(Parameter::Beta, 0.0));
+    let limit = or_neutral(Parameter::Limit, f32::INFINITY);
+    match kind {
+        Activation::Silu => ActivationFunction::Silu { limit },
+        Activation::Gelu => ActivationFunction::Gelu,
+        Activation::GeluTanh => ActivationFunction::GeluTanh,
+        Activation::Relu2 => ActivationFunction::Relu2,
+        Activation::Swigluoai => ActivationFunction::Swigluoai { alpha, beta, limit },
+        Activation::SwigluoaiUninterleave => ActivationFunction::SwigluoaiUninterleave { alpha, beta, limit },
+        Activation::Swiglustep => ActivationFunction::Swiglustep { limit },
+        Activation::Situ => ActivationFunction::Situ {
+            beta: or_neutral(Parameter::Beta, f32::INFINITY),
+            linear_beta: or_neutral(Parameter::LinearBeta, f32::INFINITY),
+        },
+        Activation::SiluNoMul => ActivationFunction::SiluNoMul,
+        Activation::GeluNoMul => ActivationFunction::GeluNoMul,
+        Activation::GeluTanhNoMul => ActivationFunction::GeluTanhNoMul,
+        Activation::Relu2NoMul => ActivationFunction::Relu2NoMul,
     }
 }
 
@@ -54,8 +86,7 @@ fn ids_are_the_rows() {
     assert!(error.to_string().starts_with("`flashinfer_cutlas` is not known; known are "));
 }
 
-/// A constructor takes what its row honours: `beta` has a place in one, no function but silu in the
-/// other.
+/// A constructor takes what its row honours: swigluoai has a place in one and none in the other.
 #[test]
 fn constructors_take_what_the_row_honours() {
     use flashinfer_cutlass_mxfp4_mxfp8::Activation::Swigluoai;
@@ -69,7 +100,8 @@ fn constructors_take_what_the_row_honours() {
     let error = config::honours(DeepgemmFp8BlockSm90::CONTRACT, expected).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "backend `deepgemm_fp8_block_sm90` does not honour the activation function swigluoai; it honours silu"
+        "backend `deepgemm_fp8_block_sm90` does not honour the activation function swigluoai; \
+         it honours silu, swigluoai_uninterleave, swiglustep"
     );
 }
 

@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 use half::bf16;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use scalewright::backend::{Activation, Parameter};
+use scalewright::config::{ActivationFunction, Refused, honours};
 use scalewright::cpu::dequantize::{dequantize, dequantize_matrix};
 use scalewright::cpu::quantize::{quantize, quantize_matrix};
 use scalewright::format::{FormatSpec, Rounding, ScaleType};
+use scalewright::generated::BackendId;
 use scalewright::generated::formats::{
     FP8_128X128, FP8_128X128_UE8M0, MXFP4, MXFP8, Mxfp4, Mxfp8, NVFP4, Nvfp4,
 };
 use scalewright::generated::layouts::{LINEAR, Linear, SWIZZLED_128X4, Swizzled128x4};
 use scalewright::layout::Extent;
+use scalewright::moe::activation::activate;
 use scalewright::recipe::Recipe;
 use scalewright::scale::{Calibrated, Divisor};
 use scalewright::tensor::{Quantized, Tokens};
@@ -153,4 +157,49 @@ fn t15_foreign_padding_does_not_survive() {
     let nvfp4 = Quantized::<Nvfp4, Swizzled128x4>::load_two_level(5, 128, vec![0; 5 * 64], poisoned, global);
     let linear = nvfp4.unwrap().relayout::<Linear>().unwrap();
     assert_padding_is_zero(linear.relayout::<Swizzled128x4>().unwrap().scales());
+}
+
+/// Three points, each with what comes out where the parameters are dropped.
+#[test]
+fn t22_parameters_of_clamped_functions() {
+    let gpt_oss = ActivationFunction::Swigluoai { alpha: 1.702, beta: 1.0, limit: 7.0 };
+    let clamped = ActivationFunction::Silu { limit: 10.0 };
+    let points = [
+        (gpt_oss, 8.0, 9.0, 55.9996, 71.9759),
+        (gpt_oss, -3.0, -9.0, 0.108_43, 1.2805),
+        (clamped, 12.0, -15.0, -99.9955, -179.9989),
+    ];
+    for (function, gate, up, expected, dropped) in points {
+        for (function, expected) in [(function, expected), (ActivationFunction::SILU, dropped)] {
+            let got: f32 = activate(function, gate, up);
+            assert!((got / expected - 1.0).abs() < 1e-4, "{function:?} of {gate}, {up}: {got}");
+        }
+    }
+}
+
+/// A row says what it would drop; a value that makes no sense is refused wherever it is.
+#[test]
+fn t22_parameters_that_are_refused() {
+    let cutlass = BackendId::FlashinferCutlassMxfp4Mxfp8.contract();
+    let clamped = ActivationFunction::Silu { limit: 10.0 };
+    let refused = honours(cutlass, clamped).unwrap_err();
+    let (row, function, parameter) = (cutlass.name, Activation::Silu, Parameter::Limit);
+    assert_eq!(refused, Refused::Parameter { row, function, parameter });
+    assert_eq!(
+        refused.to_string(),
+        "backend `flashinfer_cutlass_mxfp4_mxfp8` does not honour `limit` of silu"
+    );
+    assert_eq!(honours(BackendId::MarlinMxfp4.contract(), clamped), Ok(()));
+
+    let swigluoai = |alpha, limit| ActivationFunction::Swigluoai { alpha, beta: 1.0, limit };
+    let nonsense = [
+        (swigluoai(1.702, 0.0), Parameter::Limit, "above 0"),
+        (swigluoai(1.702, f32::NAN), Parameter::Limit, "above 0"),
+        (swigluoai(f32::NAN, 7.0), Parameter::Alpha, "finite"),
+        (swigluoai(f32::INFINITY, 7.0), Parameter::Alpha, "finite"),
+    ];
+    for (asked, parameter, wanted) in nonsense {
+        let function = Activation::Swigluoai;
+        assert_eq!(honours(cutlass, asked), Err(Refused::Value { function, parameter, wanted }), "{asked:?}");
+    }
 }

@@ -11,8 +11,8 @@ use scalewright::generated::backends::{
     CONTRACTS, DeepgemmFp8BlockSm100, FlashinferCutlassNvfp4, FlashinferTrtllmMxfp4Mxfp8, MarlinMxfp4,
     deepgemm_fp8_block_sm100, flashinfer_cutlass_nvfp4, flashinfer_trtllm_mxfp4_mxfp8, marlin_mxfp4,
 };
-use scalewright::generated::formats::{BF16, Fp8_1x128, MXFP4};
-use scalewright::generated::layouts::{LINEAR, Linear, ORDER_GATE_UP};
+use scalewright::generated::formats::{BF16, Fp8_1x128, MXFP4, NVFP4, Nvfp4};
+use scalewright::generated::layouts::{LINEAR, Linear, ORDER_GATE_UP, Swizzled128x4};
 use scalewright::layout::Order;
 use scalewright::moe::layer::Layer;
 use scalewright::moe::routing::Routing;
@@ -157,8 +157,9 @@ fn t13_scales_that_are_no_exponents() {
     }
 }
 
-/// One weight, two dialects: a multiplier of 2.790e-4 and a divisor of 3584. That they cannot be
-/// crossed is in `tests/ui`; that scales are swizzled exactly once is a mutant of every row.
+/// The second-level scale of one weight in two dialects: a multiplier of 2.790e-4 and a divisor of 3584.
+/// That they cannot be crossed is in `tests/ui`; that scales are swizzled exactly once is a mutant of
+/// every row.
 #[test]
 fn t17_multiplier_and_divisor() {
     let multiplier = Multiplier::new(2.790e-4).unwrap();
@@ -166,8 +167,46 @@ fn t17_multiplier_and_divisor() {
     for value in [multiplier.get(), divisor.to_multiplier().get()] {
         assert!((value / 2.7902e-4 - 1.0).abs() < 1e-4, "{value}");
     }
-    // Crossed, the layer would be off by a factor of ten million.
-    assert!(divisor.get() / multiplier.get() > 1e7);
+}
+
+/// The same as a layer on a row of two-level scales.
+#[test]
+fn t17_a_layer_in_both_dialects() {
+    let shape = Shape { experts: 1, hidden: 128, intermediate: 128, top_k: 1 };
+    let mxfp4 = Canonical { biases: None, ..synthetic::weights(shape, 5, &MXFP4).unwrap() };
+    let nvfp4 = requantize(&mxfp4, &NVFP4).unwrap();
+    let with_global = |global: Multiplier| {
+        let of = |stack: &Stack| Stack { globals: vec![global], ..stack.clone() };
+        let gate = nvfp4.gate.as_ref().map(of);
+        Canonical { gate, up: of(&nvfp4.up), down: of(&nvfp4.down), ..nvfp4.clone() }
+    };
+    let tokens = synthetic::tokens(shape, 3, 9);
+    // One calibration for all: what differs are the weights.
+    let calibrated = Divisor::new(64.0).unwrap();
+    let silu = flashinfer_cutlass_nvfp4::Activation::Silu { limit: f32::INFINITY };
+    let config = FlashinferCutlassNvfp4::config(silu, calibrated, calibrated);
+    let input = quantize_input(&config, Tokens::new(&tokens, 3, 128).unwrap());
+    let input: Quantized<Nvfp4, Swizzled128x4> = input.unwrap();
+    let run = |global: Multiplier| {
+        let prepared = Prepared::new(&config, &with_global(global)).unwrap();
+        let raw = prepared.raw();
+        let globals = [&raw.gate_up, &raw.down].map(|matrix| matrix.globals[0].get());
+        let routing = Routing::new(3, 1, 1, vec![0; 3], vec![1.0; 3]).unwrap();
+        let layer = Layer::new(config, prepared).unwrap();
+        let output = layer.forward(&input, &routing).unwrap();
+        (globals, output.iter().map(|value| value.to_f32().abs()).sum::<f32>(), output)
+    };
+    let divisor = Divisor::new(3584.0).unwrap();
+    let by_divisor = run(divisor.to_multiplier());
+    assert_eq!(by_divisor.0, [1.0 / 3584.0; 2]);
+    assert!(by_divisor.1 > 0.0 && by_divisor.1.is_finite());
+    assert_eq!(run(Multiplier::new(1.0 / 3584.0).unwrap()), by_divisor);
+    // As a checkpoint writes it, to four digits.
+    let rounded = run(Multiplier::new(2.790e-4).unwrap());
+    assert!((rounded.1 / by_divisor.1 - 1.0).abs() < 2e-2, "{} and {}", rounded.1, by_divisor.1);
+    // A number of one dialect taken for the other's.
+    let crossed = run(Multiplier::new(divisor.get()).unwrap());
+    assert!(crossed.1 > 1e7 * by_divisor.1, "{} and {}", crossed.1, by_divisor.1);
 }
 
 /// Input scales of 1.0, 0.0, 1e-39 and none: a row that quantises tokens refuses them by expert, a row

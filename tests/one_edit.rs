@@ -11,6 +11,7 @@ use scalewright_codegen::model::words::ScaleType;
 use scalewright_codegen::{Builder, Mode, Source, check};
 
 const CUTLASS: &str = "flashinfer_cutlass_mxfp4_mxfp8";
+const PER_TENSOR: &str = "cutlass_fp8_per_tensor";
 
 const TILE: &str = r#"
 [layout.tile_48x2]
@@ -70,8 +71,9 @@ fn passed(folder: &Path) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// A new layout and a new row that reads it, and every row in every layout that can hold its scales,
-/// the linear CUTLASS row of the seed's bug among them.
+/// A new layout and a new row that reads it; one row for each type of block scales in every layout that
+/// can hold them, the linear CUTLASS row of the seed's bug among them; and rows that quantise at another
+/// time or by another scale.
 #[test]
 fn an_edit_of_the_table_is_all_it_takes() {
     let new_row =
@@ -85,8 +87,15 @@ fn an_edit_of_the_table_is_all_it_takes() {
     let expert = copy_of_row(&table(), CUTLASS, "one_edit_expert");
     let expert =
         edit(&format!("\n{expert}"), "backend.one_edit_expert.gemm1_input", "\"prepare\"", "\"expert\"");
-    let edited = edited + &new_row + &expert;
-    rows.extend(["one_edit".to_owned(), "one_edit_expert".to_owned()]);
+    // The scale of a whole tensor, chosen from the numbers instead of calibrated: tokens of several ranks
+    // are one tensor after dispatch only.
+    let mut dynamic = format!("\n{}", copy_of_row(&table(), PER_TENSOR, "one_edit_dynamic"));
+    for gemm in ["gemm1_input", "gemm2_input"] {
+        let section = format!("backend.one_edit_dynamic.{gemm}");
+        dynamic = edit(&dynamic, &section, "\"static\"", "\"dynamic\"");
+    }
+    let edited = edited + &new_row + &expert + &dynamic;
+    rows.extend(["one_edit", "one_edit_expert", "one_edit_dynamic"].map(str::to_owned));
     assert!(
         rows.contains(&format!("{CUTLASS}_in_linear")) && rows.contains(&format!("{CUTLASS}_in_tile_48x2"))
     );

@@ -121,9 +121,9 @@ impl Codes {
         }
     }
 
-    /// The code whose value is nearest, ties to the even code. FP4, FP6, FP8 and integers saturate; bf16, f16 and f32
-    /// overflow to infinity from half a step above their largest number. NaN becomes the element's
-    /// NaN, or zero where it has none.
+    /// The code whose value is nearest, ties to the even code. FP4, FP6, FP8 and integers saturate; bf16,
+    /// f16 and f32 overflow to infinity from half a step above their largest number. NaN becomes the
+    /// element's NaN, or zero where it has none.
     fn nearest(&self, value: f64) -> u32 {
         if let Some((smallest, largest)) = integers(self.element) {
             let nearest = value.round_ties_even().clamp(smallest.into(), largest.into());
@@ -372,14 +372,16 @@ pub fn quantize_rows(
     let mut stack = Stack::new(rows, cols, vec![0; payload_bytes], Vec::with_capacity(scale_bytes));
     stack.globals.extend(global);
     let stride = format.element.bytes(cols);
-    // A format without block scales is one block with the scale 1.
-    let Extent { rows: block_rows, cols: block_cols } =
-        format.block.map_or(Extent { rows: rows.max(1), cols: cols.max(1) }, |block| block.size(extent));
-    for first_row in (0..rows).step_by(block_rows) {
-        for first_col in (0..cols).step_by(block_cols) {
-            let width = block_cols.min(cols - first_col);
+    // A format without block scales is one block with the scale 1. Of no rows there may be a block too:
+    // a whole matrix has its scale, whatever its size.
+    let blocks = format.block.map_or(Extent { rows: 1, cols: 1 }, |block| block.scales(extent));
+    let size = format.block.map_or(extent, |block| block.size(extent));
+    for block_row in 0..blocks.rows {
+        for block_col in 0..blocks.cols {
+            let (first_row, first_col) = (block_row * size.rows, block_col * size.cols);
+            let width = size.cols.min(cols - first_col);
             let part = |row: usize| &values[row * cols + first_col..][..width];
-            let block_rows = first_row..rows.min(first_row + block_rows);
+            let block_rows = first_row..rows.min(first_row + size.rows);
             let (mut divisor, mut zero_point) = (Some(1.0), 0.0);
             if let Some(block) = format.block {
                 let numbers = block_rows.clone().flat_map(part).copied();
@@ -422,4 +424,26 @@ pub fn quantize_dequantize(
     recipe: Recipe,
 ) -> Result<Vec<f64>, NoReference> {
     dequantize(format, quantize_rows(values, cols, format, recipe)?.matrix(format, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Reach;
+
+    fn scaled(rows: Reach, cols: Reach) -> FormatSpec {
+        let block = BlockScale { scale: ScaleType::F32, rows, cols, zero_point: None };
+        FormatSpec { block: Some(block), ..FormatSpec::unscaled("fp8", ElementType::E4m3) }
+    }
+
+    /// One scale for the whole matrix, none for each of its rows.
+    #[test]
+    fn no_rows() {
+        for (rows, scales) in [(Reach::Whole, 1), (Reach::Of(1), 0), (Reach::Of(128), 0)] {
+            let format = scaled(rows, Reach::Whole);
+            let stack = quantize_rows(&[], 96, &format, Recipe::default()).unwrap();
+            assert_eq!((stack.payload.len(), stack.scales.len()), (0, 4 * scales), "{rows:?}");
+            assert_eq!(dequantize(&format, stack.matrix(&format, 0)), Ok(Vec::new()), "{rows:?}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ fn has_nan(element: ElementType) -> bool {
 }
 
 fn is_nan(element: ElementType, code: u8) -> bool {
-    has_nan(element) && element::decode(element, code).is_nan()
+    has_nan(element) && element::decode(element, code).is_some_and(f32::is_nan)
 }
 
 /// Compares elements at all indices but those in `left_out`. The sign of a NaN is not significant, nor
@@ -41,7 +41,7 @@ pub(crate) fn elements(
     let is_lost = |index: usize| {
         !has_nan(element)
             && (inputs[index].is_nan()
-                || (inputs[index].is_infinite() && element::decode(element, ours_codes[index]) == 0.0)
+                || (inputs[index].is_infinite() && element::decode(element, ours_codes[index]) == Some(0.0))
                 || scale_is_nan(format, ours, index))
     };
     let significant = |(index, code): (usize, &u8)| match *code & mask {

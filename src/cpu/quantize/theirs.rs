@@ -261,7 +261,8 @@ pub(super) fn encode(
             }
             Step::AllNan => f32::NAN,
         };
-        crate::element::encode(element, rounded(scaled, conventions.arithmetic), conventions)
+        // `Scheme::new` refuses the types that have no code of a byte.
+        crate::element::encode(element, rounded(scaled, conventions.arithmetic), conventions).unwrap_or(0)
     };
     if element.bits() == 4 {
         for (pair, byte) in values.chunks(2).zip(bytes) {

@@ -112,9 +112,7 @@ fn block(file: &File, checkpoint: &Checkpoint, tensors: &Tensors, precision: &Pr
     let ours = reference::layer(weights, activation(file), stored.chosen(), &input, None).map_err(text)?;
     precision.output.judge("reference", &ours, &tensor("out").doubles())?;
     let routing = stored.routing(weights.experts)?;
-    if rows(weights, activation(file), &tensors["x"].bf16(), &routing)?.is_empty() {
-        return Err("no row of the table runs gpt-oss".into());
-    }
+    rows(weights, activation(file), &tensors["x"].bf16(), &routing)?;
     Ok(())
 }
 
