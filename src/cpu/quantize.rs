@@ -10,6 +10,7 @@ mod blocks;
 mod choose;
 pub mod global;
 mod loops;
+mod steps;
 mod theirs;
 mod vector;
 

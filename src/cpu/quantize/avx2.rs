@@ -9,8 +9,8 @@ use std::arch::x86_64::*;
 
 use crate::element::{e2m1_encode, e4m3_encode};
 
-use super::choose::{Step, Steps};
 use super::loops::{each, nibbles};
+use super::steps::{Operation, Step, Steps};
 
 const MANTISSA_BITS: i32 = 23;
 const INFINITY: i32 = 0x7F80_0000;
@@ -29,23 +29,16 @@ pub(super) fn e2m1(steps: Steps<'_>, groups: &[[f32; 16]], coded: &mut [[u8; 8]]
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn group_of_e4m3(step: &Step, values: &[f32; 32]) -> [u8; 32] {
+fn group_of_e4m3(step: Step, values: &[f32; 32]) -> [u8; 32] {
     let numbers = [load(values, 0), load(values, 1), load(values, 2), load(values, 3)];
-    let [a, b, c, d] = match *step {
-        Step::Multiply(factor) => {
-            let [a, b, c, d] = numbers;
-            let by = _mm256_set1_ps(factor);
-            [_mm256_mul_ps(a, by), _mm256_mul_ps(b, by), _mm256_mul_ps(c, by), _mm256_mul_ps(d, by)]
-        }
-        Step::Divide(divisor) => {
-            let [a, b, c, d] = numbers;
-            let by = _mm256_set1_ps(divisor);
-            [_mm256_div_ps(a, by), _mm256_div_ps(b, by), _mm256_div_ps(c, by), _mm256_div_ps(d, by)]
-        }
-        Step::Shift { .. } | Step::AllNan => return each(&step.scaled(values), e4m3_encode),
+    let by = _mm256_set1_ps(step.by);
+    let [a, b, c, d] = match step.operation {
+        Operation::Multiply => numbers.map(|values| _mm256_mul_ps(values, by)),
+        Operation::Divide => numbers.map(|values| _mm256_div_ps(values, by)),
+        Operation::Shift => return one_by_one_e4m3(step, values),
     };
-    if has_nan(a, b) || has_nan(c, d) {
-        return each(&step.scaled(values), e4m3_encode);
+    if has_nan(a, b) | has_nan(c, d) {
+        return one_by_one_e4m3(step, values);
     }
     let codes = _mm256_packus_epi16(codes::<3, 7>(a, b, 448.0), codes::<3, 7>(c, d, 448.0));
     let signs = _mm256_packs_epi16(signs(a, b), signs(c, d));
@@ -60,21 +53,16 @@ fn group_of_e4m3(step: &Step, values: &[f32; 32]) -> [u8; 32] {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn group_of_e2m1(step: &Step, values: &[f32; 16]) -> [u8; 8] {
-    let [a, b] = [load(values, 0), load(values, 1)];
-    let [a, b] = match *step {
-        Step::Multiply(factor) => {
-            let by = _mm256_set1_ps(factor);
-            [_mm256_mul_ps(a, by), _mm256_mul_ps(b, by)]
-        }
-        Step::Divide(divisor) => {
-            let by = _mm256_set1_ps(divisor);
-            [_mm256_div_ps(a, by), _mm256_div_ps(b, by)]
-        }
-        Step::Shift { .. } | Step::AllNan => return nibbles(&step.scaled(values), e2m1_encode),
+fn group_of_e2m1(step: Step, values: &[f32; 16]) -> [u8; 8] {
+    let numbers = [load(values, 0), load(values, 1)];
+    let by = _mm256_set1_ps(step.by);
+    let [a, b] = match step.operation {
+        Operation::Multiply => numbers.map(|values| _mm256_mul_ps(values, by)),
+        Operation::Divide => numbers.map(|values| _mm256_div_ps(values, by)),
+        Operation::Shift => return one_by_one_e2m1(step, values),
     };
     if has_nan(a, b) {
-        return nibbles(&step.scaled(values), e2m1_encode);
+        return one_by_one_e2m1(step, values);
     }
     let signs = _mm256_and_si256(_mm256_srli_epi16::<12>(signs(a, b)), _mm256_set1_epi16(8));
     let signed = _mm256_or_si256(codes::<1, 1>(a, b, 6.0), signs);
@@ -85,7 +73,20 @@ fn group_of_e2m1(step: &Step, values: &[f32; 16]) -> [u8; 8] {
     _mm_cvtsi128_si64(_mm_packus_epi16(words, words)).to_le_bytes()
 }
 
+/// A group with a NaN, or with a zero point.
+#[cold]
+fn one_by_one_e4m3(step: Step, values: &[f32; 32]) -> [u8; 32] {
+    each(&step.scaled(values), e4m3_encode)
+}
+
+/// A group with a NaN, or with a zero point.
+#[cold]
+fn one_by_one_e2m1(step: Step, values: &[f32; 16]) -> [u8; 8] {
+    nibbles(&step.scaled(values), e2m1_encode)
+}
+
 /// Has the processor fetch `values` from memory while it computes something else.
+#[inline(always)]
 pub(super) fn prefetch<T>(values: &[T]) {
     const LINE: usize = 64;
     for line in values.chunks(LINE / size_of::<T>()) {

@@ -8,7 +8,7 @@ use crate::tensor::{Real, Tokens};
 use crate::weights::canonical::Stack;
 
 use super::super::buffer::sized;
-use super::choose::{Scheme, Step, power_of_two};
+use super::choose::{Scheme, power_of_two};
 use super::vector::{Instructions, VectorUnit, for_vector_units};
 
 /// Where the numbers of a block lie. Schemes without zero points ask for the largest magnitude only,
@@ -45,7 +45,7 @@ impl Spread {
     }
 
     #[inline(always)]
-    fn choose(self, scheme: &Scheme, scale: &mut [u8], zero_point: &mut u8) -> Step {
+    fn choose(self, scheme: &Scheme, scale: &mut [u8], zero_point: &mut u8) -> f32 {
         if scheme.is_affine() {
             scheme.choose_affine(self.least, self.greatest, scale, zero_point)
         } else {
@@ -104,14 +104,11 @@ fn blocks_of_rows<T: Real>(job: Job<'_, T>, stack: &mut Stack, zero_points: &mut
         .zip(zero_points.par_chunks_mut(blocks))
         .enumerate()
         .for_each_init(
-            || (vec![0.0; cols], vec![Spread::EMPTY; blocks], vec![Step::AllNan; blocks]),
-            |(values, spreads, steps), (row, ((payload, scales), zero_points))| {
-                spread_row(unit, scheme, size, tokens.row(row), values, spreads);
-                choose_row(unit, scheme, spreads, scales, zero_points, steps);
-                if row + 1 < tokens.rows() {
-                    unit.prefetch(tokens.row(row + 1));
-                }
-                encode_row(unit, scheme, size, values, steps, payload);
+            || (vec![0.0; cols], vec![Spread::EMPTY; blocks], vec![0.0; blocks]),
+            |(values, spreads, by), (row, ((payload, scales), zero_points))| {
+                spread_row(unit, scheme, size, tokens, row, values, spreads);
+                choose_row(unit, scheme, spreads, scales, zero_points, by);
+                encode_row(unit, scheme, size, values, (by, zero_points), payload);
             },
         );
 }
@@ -126,23 +123,24 @@ fn tiles<T: Real>(job: Job<'_, T>, stack: &mut Stack, zero_points: &mut [u8]) {
     let mut spreads = vec![Spread::EMPTY; stack.rows * blocks];
     spreads.par_chunks_mut(blocks).enumerate().for_each_init(
         || vec![0.0; cols],
-        |values, (row, spreads)| spread_row(unit, scheme, size, tokens.row(row), values, spreads),
+        |values, (row, spreads)| spread_row(unit, scheme, size, tokens, row, values, spreads),
     );
     let joined = spreads.chunks(rows_of_block * blocks).flat_map(|band| {
         let row = |col| band.iter().skip(col).step_by(blocks);
         (0..blocks).map(move |col| row(col).fold(Spread::EMPTY, |joined, spread| joined.join(*spread)))
     });
-    let steps: Vec<Step> = joined
+    let by: Vec<f32> = joined
         .zip(stack.scales.chunks_mut(block.scale.bytes()))
-        .zip(zero_points)
+        .zip(&mut *zero_points)
         .map(|((spread, scale), zero_point)| spread.choose(scheme, scale, zero_point))
         .collect();
     stack.payload.par_chunks_mut(element.bytes(cols)).enumerate().for_each_init(
         || vec![0.0; cols],
         |values, (row, payload)| {
             load(tokens.row(row), values);
-            let steps = &steps[row / rows_of_block * blocks..][..blocks];
-            encode_row(unit, scheme, size, values, steps, payload);
+            let first = row / rows_of_block * blocks;
+            let chosen = (&by[first..][..blocks], &zero_points[first..][..blocks]);
+            encode_row(unit, scheme, size, values, chosen, payload);
         },
     );
 }
@@ -156,31 +154,46 @@ fn load<T: Real>(token: &[T], values: &mut [f32]) {
 }
 
 for_vector_units! {
-    /// Loads one row into `values`, and finds the spread of each block.
+    /// Loads row `row` into `values`, and finds the spread of each block.
     fn spread_row<T: Real>(
-        _unit,
+        unit,
         scheme: &Scheme,
         block: usize,
-        token: &[T],
+        tokens: Tokens<'_, T>,
+        row: usize,
         values: &mut [f32],
         spreads: &mut [Spread],
     ) {
-        load(token, values);
+        load(tokens.row(row), values);
+        let next = tokens.row((row + 1).min(tokens.rows() - 1));
         // Loops over blocks of a size that the compiler knows are twice as fast.
         match block {
-            16 => spread_blocks(scheme, 16, values, spreads),
-            32 => spread_blocks(scheme, 32, values, spreads),
-            _ => spread_blocks(scheme, block, values, spreads),
+            16 => spread_blocks(unit, scheme, 16, next, values, spreads),
+            32 => spread_blocks(unit, scheme, 32, next, values, spreads),
+            _ => spread_blocks(unit, scheme, block, next, values, spreads),
         }
     }
 }
 
+/// The spread of each block. Meanwhile the `next` row is fetched from memory, a little for each block:
+/// processors halt when they are asked for more at once than they keep in flight.
 #[inline(always)]
-fn spread_blocks(scheme: &Scheme, block: usize, values: &[f32], spreads: &mut [Spread]) {
+fn spread_blocks<T: Real>(
+    unit: VectorUnit,
+    scheme: &Scheme,
+    block: usize,
+    next: &[T],
+    values: &[f32],
+    spreads: &mut [Spread],
+) {
+    let mut next = next.chunks(block);
     let blocks = values.chunks_exact(block);
     let cut = blocks.remainder();
     let mut spreads = spreads.iter_mut();
     for (values, spread) in blocks.zip(&mut spreads) {
+        if let Some(next) = next.next() {
+            unit.prefetch(next);
+        }
         *spread = Spread::of(scheme, values);
     }
     if let Some(spread) = spreads.next() {
@@ -196,24 +209,24 @@ for_vector_units! {
         spreads: &[Spread],
         scales: &mut [u8],
         zero_points: &mut [u8],
-        steps: &mut [Step],
+        by: &mut [f32],
     ) {
         match scheme.power_of_two() {
             // The schemes most used have loops of their own, in which the compiler knows them.
             Some((ElementType::E4m3, Rounding::Rceil)) => {
-                powers_of_two(ElementType::E4m3, Rounding::Rceil, spreads, scales, steps);
+                powers_of_two(ElementType::E4m3, Rounding::Rceil, spreads, scales, by);
             }
             Some((ElementType::E2m1, Rounding::Rceil)) => {
-                powers_of_two(ElementType::E2m1, Rounding::Rceil, spreads, scales, steps);
+                powers_of_two(ElementType::E2m1, Rounding::Rceil, spreads, scales, by);
             }
             Some((ElementType::E2m1, Rounding::Even)) => {
-                powers_of_two(ElementType::E2m1, Rounding::Even, spreads, scales, steps);
+                powers_of_two(ElementType::E2m1, Rounding::Even, spreads, scales, by);
             }
-            Some((element, rounding)) => powers_of_two(element, rounding, spreads, scales, steps),
+            Some((element, rounding)) => powers_of_two(element, rounding, spreads, scales, by),
             None => {
                 let stored = scales.chunks_exact_mut(scheme.scale_bytes()).zip(zero_points);
-                for ((spread, (scale, zero_point)), step) in spreads.iter().zip(stored).zip(steps) {
-                    *step = spread.choose(scheme, scale, zero_point);
+                for ((spread, (scale, zero_point)), by) in spreads.iter().zip(stored).zip(by) {
+                    *by = spread.choose(scheme, scale, zero_point);
                 }
             }
         }
@@ -226,16 +239,23 @@ fn powers_of_two(
     rounding: Rounding,
     spreads: &[Spread],
     scales: &mut [u8],
-    steps: &mut [Step],
+    by: &mut [f32],
 ) {
-    for ((spread, scale), step) in spreads.iter().zip(scales).zip(steps) {
-        (*scale, *step) = power_of_two(spread.greatest, element, rounding);
+    for ((spread, scale), by) in spreads.iter().zip(scales).zip(by) {
+        (*scale, *by) = power_of_two(spread.greatest, element, rounding);
     }
 }
 
 for_vector_units! {
-    /// The elements of one row, block by block as `steps` say.
-    fn encode_row(unit, scheme: &Scheme, block: usize, values: &[f32], steps: &[Step], payload: &mut [u8]) {
-        scheme.encode(unit, steps, block, values, payload);
+    /// The elements of one row, block by block by the numbers and zero points `chosen` for them.
+    fn encode_row(
+        unit,
+        scheme: &Scheme,
+        block: usize,
+        values: &[f32],
+        chosen: (&[f32], &[u8]),
+        payload: &mut [u8],
+    ) {
+        scheme.encode(unit, chosen, block, values, payload);
     }
 }

@@ -12,6 +12,7 @@ use crate::scale::{Calibrated, Divisor, Multiplier};
 
 use super::QuantizeError;
 use super::loops::{each, magnitude_bits, nibbles};
+use super::steps::{GROUP_OF_4_BITS, GROUP_OF_8_BITS, Operation, Step, Steps, integer};
 use super::theirs;
 use super::vector::VectorUnit;
 
@@ -24,6 +25,7 @@ pub(super) struct Scheme {
     element: ElementType,
     scale: ScaleType,
     choice: Choice,
+    operation: Operation,
     /// Another producer's conventions. Ours are compiled into the loops over elements below.
     theirs: Option<Conventions>,
 }
@@ -45,54 +47,16 @@ enum Choice {
     Affine,
 }
 
-/// What happens to the elements of a block before they are rounded.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Step {
-    /// Times a factor.
-    Multiply(f32),
-    /// Divided by the scale.
-    Divide(f32),
-    /// Divided by the scale and rounded, then the zero point is added.
-    Shift {
-        /// The scale.
-        divisor: f32,
-        /// The zero point.
-        zero_point: u8,
-    },
-    /// Lost: the block holds a NaN.
-    AllNan,
-}
-
-/// What happens to values that are taken in groups: each step is for so many of them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Steps<'a> {
-    steps: &'a [Step],
-    groups: usize,
-}
-
-/// Values that are encoded at once: as many codes as vector units narrow together.
-pub(super) const GROUP_OF_4_BITS: usize = 16;
-pub(super) const GROUP_OF_8_BITS: usize = 32;
-
-impl<'a> Steps<'a> {
-    /// One step for one group.
-    pub(super) fn one(step: &'a Step) -> Self {
-        Self { steps: slice::from_ref(step), groups: 1 }
-    }
-
-    /// Encodes group by group.
-    #[inline(always)]
-    pub(super) fn encode<const VALUES: usize, const BYTES: usize>(
-        self,
-        groups: &[[f32; VALUES]],
-        coded: &mut [[u8; BYTES]],
-        codes: impl Fn(&Step, &[f32; VALUES]) -> [u8; BYTES],
-    ) {
-        let blocks = groups.chunks(self.groups.max(1)).zip(coded.chunks_mut(self.groups.max(1)));
-        for ((groups, coded), step) in blocks.zip(self.steps) {
-            for (group, coded) in groups.iter().zip(coded) {
-                *coded = codes(step, group);
-            }
+impl Choice {
+    /// What the chosen number does to elements.
+    fn operation(self, theirs: Option<&Conventions>) -> Operation {
+        match (self, theirs) {
+            (Choice::Affine, _) => Operation::Shift,
+            (Choice::PowerOfTwo(_) | Choice::Static(_), _) => Operation::Multiply,
+            (Choice::Quotient, Some(theirs)) => theirs::by_quotient(theirs.quotient),
+            (Choice::TwoLevel(_), Some(theirs)) => theirs::by_two_levels(theirs.two_level),
+            (Choice::QuotientPowerOfTwo(_), Some(_)) | (Choice::TwoLevel(_), None) => Operation::Multiply,
+            (Choice::Quotient | Choice::QuotientPowerOfTwo(_), None) => Operation::Divide,
         }
     }
 }
@@ -145,7 +109,8 @@ impl Scheme {
             return refuse("zero points belong to unsigned elements, and to them only");
         }
         let theirs = (recipe.conventions != Conventions::OURS).then_some(recipe.conventions);
-        Ok(Self { element: format.element, scale: block.scale, choice, theirs })
+        let operation = choice.operation(theirs.as_ref());
+        Ok(Self { element: format.element, scale: block.scale, choice, operation, theirs })
     }
 
     /// Whether blocks have zero points: [`choose_affine`](Self::choose_affine) then takes the place
@@ -179,17 +144,17 @@ impl Scheme {
     }
 
     /// Writes the scale of a block whose largest magnitude is `amax`, NaN if it holds one, and says
-    /// what it does to the elements.
+    /// by what number the elements change.
     #[inline(always)]
-    pub(super) fn choose(&self, amax: f32, scale: &mut [u8]) -> Step {
+    pub(super) fn choose(&self, amax: f32, scale: &mut [u8]) -> f32 {
         if let Some(theirs) = &self.theirs {
             return self.choose_as(theirs, amax, scale);
         }
         match self.choice {
             Choice::PowerOfTwo(rounding) => {
-                let (byte, step) = power_of_two(amax, self.element, rounding);
+                let (byte, factor) = power_of_two(amax, self.element, rounding);
                 scale[0] = byte;
-                step
+                factor
             }
             Choice::Quotient | Choice::Affine => self.divide(bounded(amax) / largest(self.element), scale),
             Choice::QuotientPowerOfTwo(rounding) => {
@@ -201,44 +166,44 @@ impl Scheme {
                 let code = e4m3_encode(share) & 0x7F;
                 scale[0] = code;
                 match code {
-                    0x7F => Step::AllNan,
-                    0 => Step::Multiply(0.0),
-                    _ => Step::Multiply(1.0 / (e4m3_decode(code) * global.to_multiplier().get())),
+                    0x7F => f32::NAN,
+                    0 => 0.0,
+                    _ => 1.0 / (e4m3_decode(code) * global.to_multiplier().get()),
                 }
             }
             Choice::Static(multiplier) => {
                 store(self.scale, multiplier.get(), scale);
-                Step::Multiply(1.0 / multiplier.get())
+                1.0 / multiplier.get()
             }
         }
     }
 
     /// [`choose`](Self::choose) by other conventions than ours.
     #[inline(never)]
-    fn choose_as(&self, theirs: &Conventions, amax: f32, scale: &mut [u8]) -> Step {
+    fn choose_as(&self, theirs: &Conventions, amax: f32, scale: &mut [u8]) -> f32 {
         match self.choice {
             Choice::PowerOfTwo(rounding) => {
-                let (byte, step) = theirs::power_of_two(amax, self.element, rounding, theirs.power_of_two);
+                let (byte, factor) = theirs::power_of_two(amax, self.element, rounding, theirs.power_of_two);
                 scale[0] = byte;
-                step
+                factor
             }
             Choice::QuotientPowerOfTwo(rounding) => {
-                let (value, step) = theirs::quotient_power_of_two(amax, self.element, rounding, theirs);
+                let (value, factor) = theirs::quotient_power_of_two(amax, self.element, rounding, theirs);
                 store(self.scale, value, scale);
-                step
+                factor
             }
             Choice::Quotient | Choice::Affine => {
                 let chosen = theirs::quotient(amax, self.element, theirs.quotient);
-                chosen.step(store(self.scale, chosen.scale, scale))
+                chosen.by(store(self.scale, chosen.scale, scale))
             }
             Choice::TwoLevel(global) => {
-                let (code, step) = theirs::two_level(amax, self.element, global, theirs.two_level);
+                let (code, by) = theirs::two_level(amax, self.element, global, theirs.two_level);
                 scale[0] = code;
-                step
+                by
             }
             Choice::Static(multiplier) => {
                 store(self.scale, multiplier.get(), scale);
-                Step::Multiply(1.0 / multiplier.get())
+                1.0 / multiplier.get()
             }
         }
     }
@@ -251,88 +216,64 @@ impl Scheme {
         greatest: f32,
         scale: &mut [u8],
         zero_point: &mut u8,
-    ) -> Step {
+    ) -> f32 {
         // Zero is representable, so that padding is. Not `min` and `max`, which would lose a NaN.
         let least = if least > 0.0 { 0.0 } else { least };
         let greatest = if greatest < 0.0 { 0.0 } else { greatest };
         let codes = largest(self.element);
-        match self.divide(bounded(greatest - least) / codes, scale) {
-            Step::Divide(divisor) => {
-                *zero_point = (-least / divisor).round_ties_even().clamp(0.0, codes) as u8;
-                Step::Shift { divisor, zero_point: *zero_point }
-            }
-            step => step,
-        }
+        let divisor = self.divide(bounded(greatest - least) / codes, scale);
+        *zero_point = (-least / divisor).round_ties_even().clamp(0.0, codes) as u8;
+        divisor
     }
 
-    /// Stores `quotient` in the scale type. Elements are divided by what is stored.
+    /// Stores `quotient` in the scale type. Elements are divided by what is stored; where that is zero,
+    /// they become zero.
     #[inline(always)]
-    fn divide(&self, quotient: f32, scale: &mut [u8]) -> Step {
+    fn divide(&self, quotient: f32, scale: &mut [u8]) -> f32 {
         let stored = store(self.scale, quotient, scale);
-        if stored.is_nan() {
-            Step::AllNan
-        } else if stored == 0.0 {
-            Step::Multiply(0.0)
-        } else {
-            Step::Divide(stored)
-        }
+        if stored == 0.0 { f32::INFINITY } else { stored }
     }
 
-    /// Writes the codes of blocks of `block` values each, two to a byte where they have 4 bits.
+    /// Writes the codes of blocks of `block` values each, two to a byte where they have 4 bits. `by` and
+    /// `zero_points` are those chosen for the blocks.
     #[inline(always)]
     pub(super) fn encode(
         &self,
         unit: VectorUnit,
-        steps: &[Step],
+        (by, zero_points): (&[f32], &[u8]),
         block: usize,
         values: &[f32],
         bytes: &mut [u8],
     ) {
-        let element = self.element;
-        if let Some(theirs) = &self.theirs {
-            let blocks = values.chunks(block).zip(bytes.chunks_mut(element.bytes(block)));
-            for ((values, bytes), step) in blocks.zip(steps) {
-                theirs::encode(element, theirs.elements, step, values, bytes);
-            }
-            return;
-        }
+        let (element, operation) = (self.element, self.operation);
         let group = if element.bits() == 4 { GROUP_OF_4_BITS } else { GROUP_OF_8_BITS };
         // Groups that do not reach over the end of a block are taken through the whole row at once.
-        let is_whole = block.is_multiple_of(group);
-        let (span, blocks) = if is_whole { (values.len().max(1), steps.len().max(1)) } else { (block, 1) };
+        let is_row = block.is_multiple_of(group) && self.theirs.is_none();
+        let (span, blocks) = if is_row { (values.len().max(1), by.len().max(1)) } else { (block, 1) };
         let spans = values.chunks(span).zip(bytes.chunks_mut(element.bytes(span)));
-        for ((values, bytes), steps) in spans.zip(steps.chunks(blocks)) {
-            let Some(last) = steps.last() else { continue };
-            let steps = Steps { steps, groups: block / group };
+        for ((values, bytes), (by, zero_points)) in
+            spans.zip(by.chunks(blocks).zip(zero_points.chunks(blocks)))
+        {
+            let (Some(by_last), Some(zero_point)) = (by.last(), zero_points.last()) else { continue };
+            let last = Step { operation, by: *by_last, zero_point: *zero_point };
+            if let Some(theirs) = &self.theirs {
+                theirs::encode(element, theirs.elements, &last, values, bytes);
+                continue;
+            }
+            let steps = Steps { operation, by, zero_points, groups: block / group };
             if element.bits() == 4 {
                 let ((groups, rest), (coded, rest_coded)) = (values.as_chunks(), bytes.as_chunks_mut());
                 encode_4_bits(unit, element, steps, groups, coded);
                 if !rest.is_empty() {
-                    encode_rest_of_4_bits(unit, element, last, rest, rest_coded);
+                    encode_rest_of_4_bits(unit, element, &last, rest, rest_coded);
                 }
             } else {
                 let ((groups, rest), (coded, rest_coded)) = (values.as_chunks(), bytes.as_chunks_mut());
                 encode_8_bits(unit, element, steps, groups, coded);
                 if !rest.is_empty() {
-                    encode_rest_of_8_bits(unit, element, last, rest, rest_coded);
+                    encode_rest_of_8_bits(unit, element, &last, rest, rest_coded);
                 }
             }
-        }
-    }
-}
-
-impl Step {
-    /// The values before they are rounded to elements.
-    #[inline(always)]
-    pub(super) fn scaled<const N: usize>(&self, values: &[f32; N]) -> [f32; N] {
-        match *self {
-            Step::Multiply(factor) => each(values, |value| value * factor),
-            Step::Divide(divisor) => each(values, |value| value / divisor),
-            Step::Shift { divisor, zero_point } => {
-                let shift = f32::from(zero_point);
-                each(values, |value| round(value / divisor) + shift)
-            }
-            Step::AllNan => [f32::NAN; N],
         }
     }
 }
@@ -416,17 +357,17 @@ fn encode_rest_of_8_bits(
     coded.copy_from_slice(&codes[..coded.len()]);
 }
 
-/// The e8m0 scale of a block whose largest magnitude is `amax`, and what it does to the elements.
+/// The e8m0 scale of a block whose largest magnitude is `amax`, and the factor of its elements.
 #[inline(always)]
-pub(super) fn power_of_two(amax: f32, element: ElementType, rounding: Rounding) -> (u8, Step) {
+pub(super) fn power_of_two(amax: f32, element: ElementType, rounding: Rounding) -> (u8, f32) {
     let byte = e8m0_scale(amax, element, rounding);
-    let step = match byte {
-        255 => Step::AllNan,
+    let factor = match byte {
+        255 => f32::NAN,
         // As FlashInfer does: what is too small for a scale is zero, its sign kept.
-        0 => Step::Multiply(0.0),
-        _ => Step::Multiply(e8m0_decode(254 - byte)),
+        0 => 0.0,
+        _ => e8m0_decode(254 - byte),
     };
-    (byte, step)
+    (byte, factor)
 }
 
 /// Keeps a NaN; an infinity is saturated, so that it does not turn its whole block into NaN.
@@ -459,20 +400,4 @@ fn store(scale: ScaleType, value: f32, bytes: &mut [u8]) -> f32 {
             value
         }
     }
-}
-
-/// Added to a number of magnitude below 2^22, it makes 1 the worth of the sum's last bit: so the number
-/// is rounded, ties to even, without a branch or a call, and loops become vector code.
-const ONE_IS_LAST: f32 = 12_582_912.0;
-
-#[inline(always)]
-fn round(value: f32) -> f32 {
-    value.clamp(-4e6, 4e6) + ONE_IS_LAST - ONE_IS_LAST
-}
-
-/// The nearest integer from `least` to `greatest` in two's complement; NaN is 0.
-#[inline(always)]
-fn integer(value: f32, least: f32, greatest: f32) -> u8 {
-    let rounded = (value.clamp(least, greatest) + ONE_IS_LAST).to_bits() as u8;
-    if value.is_nan() { 0 } else { rounded }
 }

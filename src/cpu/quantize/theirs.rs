@@ -15,7 +15,7 @@ use crate::recipe::conventions::{
 };
 use crate::scale::Divisor;
 
-use super::choose::Step;
+use super::steps::{Operation, Step};
 
 const MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
 const MANTISSA: u32 = (1 << MANTISSA_BITS) - 1;
@@ -30,20 +30,20 @@ const EIGHTH: u8 = 0x20;
 /// vLLM's reciprocal of zero in NVFP4.
 const TINY: f32 = 1e-8;
 
-/// The byte of a block whose largest magnitude is `amax`, and what becomes of its elements.
+/// The byte of a block whose largest magnitude is `amax`, and by what its elements change.
 pub(super) fn power_of_two(
     amax: f32,
     element: ElementType,
     rounding: Rounding,
     conventions: PowerOfTwo,
-) -> (u8, Step) {
+) -> (u8, f32) {
     let smallest = (0, below_all(conventions.smallest));
-    let Some(amax) = floored(amax, conventions.floor) else { return (127, Step::Multiply(1.0)) };
+    let Some(amax) = floored(amax, conventions.floor) else { return (127, 1.0) };
     if amax.is_nan() {
         return match conventions.nan {
-            NanBlock::Lost => (255, Step::AllNan),
-            NanBlock::Infinite => (255, Step::Multiply(0.0)),
-            NanBlock::LostAtZero => (0, Step::AllNan),
+            NanBlock::Lost => (255, f32::NAN),
+            NanBlock::Infinite => (255, 0.0),
+            NanBlock::LostAtZero => (0, f32::NAN),
             NanBlock::Smallest => smallest,
         };
     }
@@ -69,15 +69,15 @@ pub(super) fn power_of_two(
     };
     match biased.min(254) as u8 {
         0 => smallest,
-        byte => (byte, Step::Multiply(e8m0_decode(254 - byte))),
+        byte => (byte, e8m0_decode(254 - byte)),
     }
 }
 
 /// The byte of a block whose largest magnitude is `amax`, and `once_rounded` before its exponent is
 /// taken, if that is infinite to the producer; `None` if it is not, or the rule is followed there too.
-fn at_infinity(amax: f32, once_rounded: f32, conventions: PowerOfTwo) -> Option<(u8, Step)> {
-    let zeroed = Step::Multiply(0.0);
-    let largest = (254, Step::Multiply(e8m0_decode(0)));
+fn at_infinity(amax: f32, once_rounded: f32, conventions: PowerOfTwo) -> Option<(u8, f32)> {
+    let zeroed = 0.0;
+    let largest = (254, e8m0_decode(0));
     let is_rounded_so = !once_rounded.is_finite();
     match conventions.infinity {
         InfinityBlock::Rule => None,
@@ -91,20 +91,20 @@ fn at_infinity(amax: f32, once_rounded: f32, conventions: PowerOfTwo) -> Option<
 }
 
 /// The power of two that is the scale of a block whose largest magnitude is `amax`, stored in a type for
-/// scales of any size, with their floor and their infinity; and what becomes of its elements.
+/// scales of any size, with their floor and their infinity; and by what its elements change.
 pub(super) fn quotient_power_of_two(
     amax: f32,
     element: ElementType,
     rounding: Rounding,
     conventions: &Conventions,
-) -> (f32, Step) {
+) -> (f32, f32) {
     let Quotient { floor, infinity, .. } = conventions.quotient;
     let conventions = PowerOfTwo { floor, ..conventions.power_of_two };
     match power_of_two(finite(amax, infinity), element, rounding, conventions) {
-        (_, Step::AllNan) => (f32::NAN, Step::AllNan),
+        (_, factor) if factor.is_nan() => (f32::NAN, factor),
         // Where the byte reads as infinity, wider types have one.
-        (255, step) => (f32::INFINITY, step),
-        (byte, step) => (e8m0_decode(byte), step),
+        (255, factor) => (f32::INFINITY, factor),
+        (byte, factor) => (e8m0_decode(byte), factor),
     }
 }
 
@@ -128,13 +128,13 @@ fn exponent(quotient: f32, by: Exponent) -> u32 {
     }
 }
 
-fn below_all(smallest: Smallest) -> Step {
-    Step::Multiply(match smallest {
+fn below_all(smallest: Smallest) -> f32 {
+    match smallest {
         Smallest::Zeros => 0.0,
         Smallest::Exact => e8m0_decode(254),
         Smallest::SmallestNormal => e8m0_decode(253),
         Smallest::One => 1.0,
-    })
+    }
 }
 
 /// `amax`, not below the floor; `None` if the scale is 1 whatever the rule says.
@@ -163,14 +163,33 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// What becomes of the elements if the scale is stored as `stored`.
-    pub(super) fn step(self, stored: f32) -> Step {
+    /// By what elements change if the scale is stored as `stored`.
+    pub(super) fn by(self, stored: f32) -> f32 {
         match self.elements {
-            _ if stored.is_nan() => Step::AllNan,
-            ElementsBy::Division => Step::Divide(stored),
-            ElementsBy::Reciprocal => Step::Multiply(1.0 / stored),
-            ElementsBy::Inverse => Step::Multiply(self.inverse),
+            _ if stored.is_nan() => f32::NAN,
+            ElementsBy::Division => stored,
+            ElementsBy::Reciprocal => 1.0 / stored,
+            ElementsBy::Inverse => self.inverse,
         }
+    }
+}
+
+/// How elements change by a scale of any size.
+pub(super) fn by_quotient(conventions: Quotient) -> Operation {
+    match conventions.elements {
+        ElementsBy::Division => Operation::Divide,
+        ElementsBy::Reciprocal | ElementsBy::Inverse => Operation::Multiply,
+    }
+}
+
+/// How elements change by a scale with a second level.
+pub(super) fn by_two_levels(conventions: TwoLevel) -> Operation {
+    match conventions.elements {
+        ElementsUnder::DivisionByProduct | ElementsUnder::DivisionByQuotient => Operation::Divide,
+        ElementsUnder::Reciprocal
+        | ElementsUnder::ReciprocalOrTiny
+        | ElementsUnder::ReciprocalOrLargest
+        | ElementsUnder::Quotient => Operation::Multiply,
     }
 }
 
@@ -202,13 +221,13 @@ pub(super) fn quotient(amax: f32, element: ElementType, conventions: Quotient) -
     Chosen { scale, inverse, elements }
 }
 
-/// The e4m3 code of a block whose largest magnitude is `amax`, and what becomes of its elements.
+/// The e4m3 code of a block whose largest magnitude is `amax`, and by what its elements change.
 pub(super) fn two_level(
     amax: f32,
     element: ElementType,
     global: Divisor,
     conventions: TwoLevel,
-) -> (u8, Step) {
+) -> (u8, f32) {
     let (g, largest) = (global.get(), largest(element));
     let d = global.to_multiplier().get();
     let share = match conventions.scale {
@@ -226,21 +245,21 @@ pub(super) fn two_level(
     };
     let code = match e4m3_encode(share) & 0x7F {
         0 if conventions.floor == BlockFloor::Eighth => EIGHTH,
-        0x7F => return (0x7F, Step::AllNan),
+        0x7F => return (0x7F, f32::NAN),
         code => code,
     };
     let s = e4m3_decode(code);
     let product = s * d;
-    let step = match conventions.elements {
-        ElementsUnder::Reciprocal if product == 0.0 => Step::Multiply(0.0),
-        ElementsUnder::ReciprocalOrTiny if product == 0.0 => Step::Multiply(TINY),
-        ElementsUnder::ReciprocalOrLargest => Step::Multiply((1.0 / product).min(f32::MAX)),
-        ElementsUnder::Reciprocal | ElementsUnder::ReciprocalOrTiny => Step::Multiply(1.0 / product),
-        ElementsUnder::Quotient => Step::Multiply(1.0 / d / s),
-        ElementsUnder::DivisionByProduct => Step::Divide(product),
-        ElementsUnder::DivisionByQuotient => Step::Divide(s / g),
+    let by = match conventions.elements {
+        ElementsUnder::Reciprocal if product == 0.0 => 0.0,
+        ElementsUnder::ReciprocalOrTiny if product == 0.0 => TINY,
+        ElementsUnder::ReciprocalOrLargest => (1.0 / product).min(f32::MAX),
+        ElementsUnder::Reciprocal | ElementsUnder::ReciprocalOrTiny => 1.0 / product,
+        ElementsUnder::Quotient => 1.0 / d / s,
+        ElementsUnder::DivisionByProduct => product,
+        ElementsUnder::DivisionByQuotient => s / g,
     };
-    (code, step)
+    (code, by)
 }
 
 /// Writes the codes of `values`, two to a byte where they have 4 bits.
@@ -253,13 +272,11 @@ pub(super) fn encode(
     bytes: &mut [u8],
 ) {
     let code = |value: f32| {
-        let scaled = match *step {
-            Step::Multiply(factor) => value * factor,
-            Step::Divide(divisor) => value / divisor,
-            Step::Shift { divisor, zero_point } => {
-                (value / divisor).round_ties_even() + f32::from(zero_point)
-            }
-            Step::AllNan => f32::NAN,
+        let scaled = match step.operation {
+            _ if step.by.is_nan() => f32::NAN,
+            Operation::Multiply => value * step.by,
+            Operation::Divide => value / step.by,
+            Operation::Shift => (value / step.by).round_ties_even() + f32::from(step.zero_point),
         };
         // `Scheme::new` refuses the types that have no code of a byte.
         crate::element::encode(element, rounded(scaled, conventions.arithmetic), conventions).unwrap_or(0)

@@ -7,8 +7,8 @@ use crate::element::{e2m1_encode, e4m3_encode};
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
-use super::choose::{GROUP_OF_4_BITS, GROUP_OF_8_BITS, Steps};
 use super::loops::{each, nibbles};
+use super::steps::{GROUP_OF_4_BITS, GROUP_OF_8_BITS, Steps};
 
 /// The instructions that loops over elements use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,7 @@ impl VectorUnit {
     }
 
     /// Says that `values` are read soon. Rows are read in short bursts, which processors do not foresee.
+    #[inline(always)]
     pub(super) fn prefetch<T>(self, values: &[T]) {
         #[cfg(target_arch = "x86_64")]
         if self.0 == Instructions::Avx2 {

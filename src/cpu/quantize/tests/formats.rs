@@ -1,6 +1,6 @@
 //! Every format of the table: against the reference, and one vector unit against another.
 
-use super::super::choose::{Step, Steps};
+use super::super::steps::{Operation, Step, Steps};
 use super::super::vector::VectorUnit;
 use super::*;
 use crate::element::{e2m1_encode, e4m3_encode, largest};
@@ -141,11 +141,18 @@ fn every_vector_unit_casts_as_one_number_is_cast() {
     let values: Vec<f32> =
         (0..1u32 << 16).flat_map(|high| lows.map(|low| f32::from_bits(high << 16 | low))).collect();
     for unit in [VectorUnit::detect(), VectorUnit::PORTABLE] {
-        for step in [Step::Multiply(1.0), Step::Multiply(0.0), Step::Divide(3.0), Step::AllNan] {
-            let scaled = |value: &f32| match step {
-                Step::Multiply(factor) => value * factor,
-                Step::Divide(divisor) => value / divisor,
-                Step::Shift { .. } | Step::AllNan => f32::NAN,
+        let steps = [
+            (Operation::Multiply, 1.0),
+            (Operation::Multiply, 0.0),
+            (Operation::Multiply, f32::NAN),
+            (Operation::Divide, 3.0),
+            (Operation::Divide, f32::INFINITY),
+        ];
+        for step in steps.map(|(operation, by)| Step { operation, by, zero_point: 0 }) {
+            let scaled = |value: &f32| match step.operation {
+                _ if step.by.is_nan() => f32::NAN,
+                Operation::Multiply => value * step.by,
+                Operation::Divide | Operation::Shift => value / step.by,
             };
             for group in values.as_chunks::<32>().0 {
                 let mut coded = [[0; 32]];
