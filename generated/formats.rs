@@ -17,7 +17,7 @@ impl Format for Bf16 {
     const SPEC: &'static FormatSpec = &BF16;
 }
 
-/// [`Bf16`] as a value.
+/// [`enum@Bf16`] as a value.
 pub static BF16: FormatSpec = FormatSpec {
     name: "bf16",
     element: ElementType::Bf16,
@@ -36,7 +36,7 @@ impl Format for F16 {
     const SPEC: &'static FormatSpec = &F16;
 }
 
-/// [`F16`] as a value.
+/// [`enum@F16`] as a value.
 pub static F16: FormatSpec = FormatSpec {
     name: "f16",
     element: ElementType::F16,
@@ -55,7 +55,7 @@ impl Format for F32 {
     const SPEC: &'static FormatSpec = &F32;
 }
 
-/// [`F32`] as a value.
+/// [`enum@F32`] as a value.
 pub static F32: FormatSpec = FormatSpec {
     name: "f32",
     element: ElementType::F32,
@@ -74,7 +74,7 @@ impl Format for Fp8_128x128 {
     const SPEC: &'static FormatSpec = &FP8_128X128;
 }
 
-/// [`Fp8_128x128`] as a value.
+/// [`enum@Fp8_128x128`] as a value.
 pub static FP8_128X128: FormatSpec = FormatSpec {
     name: "fp8_128x128",
     element: ElementType::E4m3,
@@ -98,7 +98,7 @@ impl Format for Fp8_128x128Ue8m0 {
     const SPEC: &'static FormatSpec = &FP8_128X128_UE8M0;
 }
 
-/// [`Fp8_128x128Ue8m0`] as a value.
+/// [`enum@Fp8_128x128Ue8m0`] as a value.
 pub static FP8_128X128_UE8M0: FormatSpec = FormatSpec {
     name: "fp8_128x128_ue8m0",
     element: ElementType::E4m3,
@@ -122,7 +122,7 @@ impl Format for Fp8_1x128 {
     const SPEC: &'static FormatSpec = &FP8_1X128;
 }
 
-/// [`Fp8_1x128`] as a value.
+/// [`enum@Fp8_1x128`] as a value.
 pub static FP8_1X128: FormatSpec = FormatSpec {
     name: "fp8_1x128",
     element: ElementType::E4m3,
@@ -146,7 +146,7 @@ impl Format for Fp8_1x128Ue8m0 {
     const SPEC: &'static FormatSpec = &FP8_1X128_UE8M0;
 }
 
-/// [`Fp8_1x128Ue8m0`] as a value.
+/// [`enum@Fp8_1x128Ue8m0`] as a value.
 pub static FP8_1X128_UE8M0: FormatSpec = FormatSpec {
     name: "fp8_1x128_ue8m0",
     element: ElementType::E4m3,
@@ -170,7 +170,7 @@ impl Format for Fp8Row {
     const SPEC: &'static FormatSpec = &FP8_ROW;
 }
 
-/// [`Fp8Row`] as a value.
+/// [`enum@Fp8Row`] as a value.
 pub static FP8_ROW: FormatSpec = FormatSpec {
     name: "fp8_row",
     element: ElementType::E4m3,
@@ -194,7 +194,7 @@ impl Format for Fp8Tensor {
     const SPEC: &'static FormatSpec = &FP8_TENSOR;
 }
 
-/// [`Fp8Tensor`] as a value.
+/// [`enum@Fp8Tensor`] as a value.
 pub static FP8_TENSOR: FormatSpec = FormatSpec {
     name: "fp8_tensor",
     element: ElementType::E4m3,
@@ -218,7 +218,7 @@ impl Format for Int4G128 {
     const SPEC: &'static FormatSpec = &INT4_G128;
 }
 
-/// [`Int4G128`] as a value.
+/// [`enum@Int4G128`] as a value.
 pub static INT4_G128: FormatSpec = FormatSpec {
     name: "int4_g128",
     element: ElementType::Int4,
@@ -242,7 +242,7 @@ impl Format for Int8_1x128 {
     const SPEC: &'static FormatSpec = &INT8_1X128;
 }
 
-/// [`Int8_1x128`] as a value.
+/// [`enum@Int8_1x128`] as a value.
 pub static INT8_1X128: FormatSpec = FormatSpec {
     name: "int8_1x128",
     element: ElementType::Int8,
@@ -266,7 +266,7 @@ impl Format for Int8Row {
     const SPEC: &'static FormatSpec = &INT8_ROW;
 }
 
-/// [`Int8Row`] as a value.
+/// [`enum@Int8Row`] as a value.
 pub static INT8_ROW: FormatSpec = FormatSpec {
     name: "int8_row",
     element: ElementType::Int8,
@@ -290,7 +290,7 @@ impl Format for Int8Tensor {
     const SPEC: &'static FormatSpec = &INT8_TENSOR;
 }
 
-/// [`Int8Tensor`] as a value.
+/// [`enum@Int8Tensor`] as a value.
 pub static INT8_TENSOR: FormatSpec = FormatSpec {
     name: "int8_tensor",
     element: ElementType::Int8,
@@ -314,7 +314,7 @@ impl Format for Mxfp4 {
     const SPEC: &'static FormatSpec = &MXFP4;
 }
 
-/// [`Mxfp4`] as a value.
+/// [`enum@Mxfp4`] as a value.
 pub static MXFP4: FormatSpec = FormatSpec {
     name: "mxfp4",
     element: ElementType::E2m1,
@@ -338,7 +338,7 @@ impl Format for Mxfp6E2m3 {
     const SPEC: &'static FormatSpec = &MXFP6_E2M3;
 }
 
-/// [`Mxfp6E2m3`] as a value.
+/// [`enum@Mxfp6E2m3`] as a value.
 pub static MXFP6_E2M3: FormatSpec = FormatSpec {
     name: "mxfp6_e2m3",
     element: ElementType::E2m3,
@@ -362,7 +362,7 @@ impl Format for Mxfp6E3m2 {
     const SPEC: &'static FormatSpec = &MXFP6_E3M2;
 }
 
-/// [`Mxfp6E3m2`] as a value.
+/// [`enum@Mxfp6E3m2`] as a value.
 pub static MXFP6_E3M2: FormatSpec = FormatSpec {
     name: "mxfp6_e3m2",
     element: ElementType::E3m2,
@@ -386,7 +386,7 @@ impl Format for Mxfp8 {
     const SPEC: &'static FormatSpec = &MXFP8;
 }
 
-/// [`Mxfp8`] as a value.
+/// [`enum@Mxfp8`] as a value.
 pub static MXFP8: FormatSpec = FormatSpec {
     name: "mxfp8",
     element: ElementType::E4m3,
@@ -410,7 +410,7 @@ impl Format for Mxfp8E5m2 {
     const SPEC: &'static FormatSpec = &MXFP8_E5M2;
 }
 
-/// [`Mxfp8E5m2`] as a value.
+/// [`enum@Mxfp8E5m2`] as a value.
 pub static MXFP8_E5M2: FormatSpec = FormatSpec {
     name: "mxfp8_e5m2",
     element: ElementType::E5m2,
@@ -434,7 +434,7 @@ impl Format for Nvfp4 {
     const SPEC: &'static FormatSpec = &NVFP4;
 }
 
-/// [`Nvfp4`] as a value.
+/// [`enum@Nvfp4`] as a value.
 pub static NVFP4: FormatSpec = FormatSpec {
     name: "nvfp4",
     element: ElementType::E2m1,
@@ -458,7 +458,7 @@ impl Format for Uint4G128 {
     const SPEC: &'static FormatSpec = &UINT4_G128;
 }
 
-/// [`Uint4G128`] as a value.
+/// [`enum@Uint4G128`] as a value.
 pub static UINT4_G128: FormatSpec = FormatSpec {
     name: "uint4_g128",
     element: ElementType::Uint4,

@@ -48,7 +48,7 @@ impl ScaleLayout for FlashinferSm90FoldBlock128 {
     }
 }
 
-/// [`FlashinferSm90FoldBlock128`] as a value.
+/// [`enum@FlashinferSm90FoldBlock128`] as a value.
 pub static FLASHINFER_SM90_FOLD_BLOCK128: Layout = Layout {
     name: "flashinfer_sm90_fold_block128",
     digits: &[
@@ -107,7 +107,7 @@ impl ScaleLayout for FlashinferSm90FoldBlock32 {
     }
 }
 
-/// [`FlashinferSm90FoldBlock32`] as a value.
+/// [`enum@FlashinferSm90FoldBlock32`] as a value.
 pub static FLASHINFER_SM90_FOLD_BLOCK32: Layout = Layout {
     name: "flashinfer_sm90_fold_block32",
     digits: &[
@@ -161,7 +161,7 @@ impl ScaleLayout for HummingMxmma4 {
     }
 }
 
-/// [`HummingMxmma4`] as a value.
+/// [`enum@HummingMxmma4`] as a value.
 pub static HUMMING_MXMMA4: Layout = Layout {
     name: "humming_mxmma4",
     digits: &[
@@ -219,7 +219,7 @@ impl ScaleLayout for HummingUmma {
     }
 }
 
-/// [`HummingUmma`] as a value.
+/// [`enum@HummingUmma`] as a value.
 pub static HUMMING_UMMA: Layout = Layout {
     name: "humming_umma",
     digits: &[
@@ -272,7 +272,7 @@ impl ScaleLayout for Linear {
 #[diagnostic::do_not_recommend]
 impl PerToken for Linear {}
 
-/// [`Linear`] as a value.
+/// [`enum@Linear`] as a value.
 pub static LINEAR: Layout = Layout {
     name: "linear",
     digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Col, 1, None)],
@@ -332,7 +332,7 @@ impl ScaleLayout for MarlinChannel {
     }
 }
 
-/// [`MarlinChannel`] as a value.
+/// [`enum@MarlinChannel`] as a value.
 pub static MARLIN_CHANNEL: Layout = Layout {
     name: "marlin_channel",
     digits: &[
@@ -389,7 +389,7 @@ impl ScaleLayout for MarlinGrouped {
     }
 }
 
-/// [`MarlinGrouped`] as a value.
+/// [`enum@MarlinGrouped`] as a value.
 pub static MARLIN_GROUPED: Layout = Layout {
     name: "marlin_grouped",
     digits: &[
@@ -451,7 +451,7 @@ impl ScaleLayout for MarlinMxfp4A16 {
     }
 }
 
-/// [`MarlinMxfp4A16`] as a value.
+/// [`enum@MarlinMxfp4A16`] as a value.
 pub static MARLIN_MXFP4_A16: Layout = Layout {
     name: "marlin_mxfp4_a16",
     digits: &[
@@ -502,7 +502,7 @@ impl ScaleLayout for MnMajorF32 {
     }
 }
 
-/// [`MnMajorF32`] as a value.
+/// [`enum@MnMajorF32`] as a value.
 pub static MN_MAJOR_F32: Layout = Layout {
     name: "mn_major_f32",
     digits: &[Digit::new(Axis::Col, 1, None), Digit::new(Axis::Row, 1, None)],
@@ -546,7 +546,7 @@ impl ScaleLayout for MnMajorUnpaddedF32 {
     }
 }
 
-/// [`MnMajorUnpaddedF32`] as a value.
+/// [`enum@MnMajorUnpaddedF32`] as a value.
 pub static MN_MAJOR_UNPADDED_F32: Layout = Layout {
     name: "mn_major_unpadded_f32",
     digits: &[Digit::new(Axis::Col, 1, None), Digit::new(Axis::Row, 1, None)],
@@ -594,7 +594,7 @@ impl ScaleLayout for PackedUe8m0 {
     }
 }
 
-/// [`PackedUe8m0`] as a value.
+/// [`enum@PackedUe8m0`] as a value.
 pub static PACKED_UE8M0: Layout = Layout {
     name: "packed_ue8m0",
     digits: &[
@@ -645,7 +645,7 @@ impl ScaleLayout for PackedUe8m0Rows {
 #[diagnostic::do_not_recommend]
 impl PerToken for PackedUe8m0Rows {}
 
-/// [`PackedUe8m0Rows`] as a value.
+/// [`enum@PackedUe8m0Rows`] as a value.
 pub static PACKED_UE8M0_ROWS: Layout = Layout {
     name: "packed_ue8m0_rows",
     digits: &[Digit::new(Axis::Row, 1, None), Digit::new(Axis::Col, 1, None)],
@@ -699,7 +699,7 @@ impl ScaleLayout for Swizzled128x4 {
     }
 }
 
-/// [`Swizzled128x4`] as a value.
+/// [`enum@Swizzled128x4`] as a value.
 pub static SWIZZLED_128X4: Layout = Layout {
     name: "swizzled_128x4",
     digits: &[
@@ -756,7 +756,7 @@ impl ScaleLayout for Swizzled8x16 {
     }
 }
 
-/// [`Swizzled8x16`] as a value.
+/// [`enum@Swizzled8x16`] as a value.
 pub static SWIZZLED_8X16: Layout = Layout {
     name: "swizzled_8x16",
     digits: &[
@@ -812,7 +812,7 @@ impl ScaleLayout for Swizzled8x4 {
     }
 }
 
-/// [`Swizzled8x4`] as a value.
+/// [`enum@Swizzled8x4`] as a value.
 pub static SWIZZLED_8X4: Layout = Layout {
     name: "swizzled_8x4",
     digits: &[
@@ -871,7 +871,7 @@ impl ScaleLayout for TritonBlackwell {
     }
 }
 
-/// [`TritonBlackwell`] as a value.
+/// [`enum@TritonBlackwell`] as a value.
 pub static TRITON_BLACKWELL: Layout = Layout {
     name: "triton_blackwell",
     digits: &[
@@ -934,7 +934,7 @@ impl ScaleLayout for TritonCdna4 {
     }
 }
 
-/// [`TritonCdna4`] as a value.
+/// [`enum@TritonCdna4`] as a value.
 pub static TRITON_CDNA4: Layout = Layout {
     name: "triton_cdna4",
     digits: &[
@@ -1004,7 +1004,7 @@ impl ScaleLayout for TritonHopper4warps {
     }
 }
 
-/// [`TritonHopper4warps`] as a value.
+/// [`enum@TritonHopper4warps`] as a value.
 pub static TRITON_HOPPER_4WARPS: Layout = Layout {
     name: "triton_hopper_4warps",
     digits: &[
@@ -1075,7 +1075,7 @@ impl ScaleLayout for TritonHopper8warps {
     }
 }
 
-/// [`TritonHopper8warps`] as a value.
+/// [`enum@TritonHopper8warps`] as a value.
 pub static TRITON_HOPPER_8WARPS: Layout = Layout {
     name: "triton_hopper_8warps",
     digits: &[

@@ -256,7 +256,7 @@ pub struct InputContract {
     pub rounding: Option<Rounding>,
     /// Who quantises; `None` where there is nothing to quantise or, for GEMM2, no choice.
     pub quantize: Option<QuantizeAt>,
-    /// Where the scales are; [`UNSCALED`](crate::layout::UNSCALED) for formats without.
+    /// Where the scales are; [`UNSCALED`] for formats without.
     pub layout: Known<InputLayout>,
     /// What the backend is handed, where its scales have another type than those that the kernel
     /// reads: the backend converts them.

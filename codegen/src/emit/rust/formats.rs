@@ -24,7 +24,7 @@ pub(super) fn module(table: &Table) -> Module {
 fn one(format: &Format) -> TokenStream {
     let (name, ty, value) = (&format.name, type_ident(&format.name), static_ident(&format.name));
     let doc = format!(" `[format.{name}]`");
-    let value_doc = format!(" [`{ty}`] as a value.");
+    let value_doc = format!(" [`enum@{ty}`] as a value.");
     let element = variant(format.element);
     let block = option(format.block.map(|block| {
         let (scale, rows, cols) = (variant(block.scale), reach(block.rows), reach(block.cols));

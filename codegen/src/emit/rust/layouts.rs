@@ -55,7 +55,7 @@ pub(super) fn payload_ident(name: &str) -> Ident {
 fn one_layout(layout: &Layout) -> TokenStream {
     let (name, ty, value) = (&layout.name, type_ident(&layout.name), static_ident(&layout.name));
     let doc = doc(&describe(layout));
-    let value_doc = format!(" [`{ty}`] as a value.");
+    let value_doc = format!(" [`enum@{ty}`] as a value.");
     let (digits, fit) = (digits(&layout.number), fit(layout.fit));
     let scales = layout.scales.iter().map(|scale| variant(*scale));
     let aliases = &layout.aliases;
