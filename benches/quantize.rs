@@ -25,6 +25,9 @@ use scalewright::tensor::{RawQuantized, Tokens};
 const ROWS: usize = 8192;
 const COLS: usize = 2880;
 const THREADS: [usize; 2] = [1, 2];
+/// Scales are moved from within a pool, a layer after the other: to wake a pool for one takes as long as
+/// the work.
+const LAYERS: usize = 8;
 
 /// One format with its scales in one layout, on so many threads.
 struct Case {
@@ -103,9 +106,13 @@ fn relayout(bencher: Bencher, case: &Case) {
     let linear = run(&values(), case, &LINEAR, Vec::new());
     let of = |scales| relayout_scales(&linear, case.layout, scales).expect("the layout takes the scales");
     let mut moved = of(Vec::new());
-    bencher.counter(BytesCount::new(linear.scales.len() + moved.len())).bench_local(|| {
-        let scales = std::mem::take(&mut moved);
-        moved = pool.install(|| of(divan::black_box(scales)));
+    let bytes = LAYERS * (linear.scales.len() + moved.len());
+    bencher.counter(BytesCount::new(bytes)).bench_local(|| {
+        pool.install(|| {
+            for _ in 0..LAYERS {
+                moved = of(divan::black_box(std::mem::take(&mut moved)));
+            }
+        });
     });
 }
 
