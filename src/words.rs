@@ -39,10 +39,70 @@ pub(crate) use vocabulary;
 
 /// A word that a closed vocabulary does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is not known; known are {}", known.join(", "))]
+#[error("`{word}` is not known{}; known are {}", self.meant(), known.join(", "))]
 pub struct UnknownWord {
     /// The word.
     pub word: String,
     /// What is known.
     pub known: Vec<&'static str>,
+}
+
+impl UnknownWord {
+    /// The known word that was probably meant.
+    pub fn nearest(&self) -> Option<&'static str> {
+        let (distance, nearest) =
+            self.known.iter().map(|known| (distance(&self.word, known), *known)).min()?;
+        // Farther than this, a word is another word.
+        (distance <= self.word.len() / 2).then_some(nearest)
+    }
+
+    fn meant(&self) -> String {
+        self.nearest().map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
+    }
+}
+
+/// The letters to add, drop or replace to come from one word to the other, case apart.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.to_lowercase().chars().collect();
+    let mut last: Vec<usize> = (0..=to.len()).collect();
+    for (row, letter) in from.to_lowercase().chars().enumerate() {
+        let mut next = vec![row + 1];
+        for (col, other) in to.iter().enumerate() {
+            let replaced = last[col] + usize::from(letter != *other);
+            next.push(replaced.min(last[col + 1] + 1).min(next[col] + 1));
+        }
+        last = next;
+    }
+    last[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_letters() {
+        let cases = [
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("kitten", "sitting", 3),
+            ("R128C4", "r128c4", 0),
+            ("ab", "ba", 2),
+        ];
+        for (from, to, expected) in cases {
+            assert_eq!(distance(from, to), expected, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn only_a_near_word_is_meant() {
+        let known = vec!["sm_80", "sm_90", "gfx942"];
+        let error = |word: &str| UnknownWord { word: word.to_owned(), known: known.clone() };
+        assert_eq!(error("sm90").nearest(), Some("sm_90"));
+        assert_eq!(error("tpu").nearest(), None);
+        assert_eq!(
+            error("gfx943").to_string(),
+            "`gfx943` is not known (did you mean `gfx942`?); known are sm_80, sm_90, gfx942"
+        );
+    }
 }

@@ -83,7 +83,7 @@ fn ids_are_the_rows() {
     assert!(names.is_sorted());
     let error = "flashinfer_cutlas".parse::<BackendId>().unwrap_err();
     assert_eq!(error.known, names);
-    assert!(error.to_string().starts_with("`flashinfer_cutlas` is not known; known are "));
+    assert!(error.to_string().starts_with("`flashinfer_cutlas` is not known (did you mean `"));
 }
 
 /// A constructor takes what its row honours: swigluoai has a place in one and none in the other.

@@ -84,7 +84,7 @@ mod tests {
     fn is_known_by_name() {
         assert_eq!("house".parse::<BackendId>().unwrap(), BackendId::House);
         let error = "hose".parse::<BackendId>().unwrap_err();
-        assert_eq!(error.to_string(), "`hose` is not known; known are house");
+        assert_eq!(error.to_string(), "`hose` is not known (did you mean `house`?); known are house");
     }
 
     #[backend_test]
