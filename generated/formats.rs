@@ -159,6 +159,54 @@ pub static FP8_1X128_UE8M0: FormatSpec = FormatSpec {
     global: None,
 };
 
+/// `[format.fp8_1x64]`
+#[derive(Debug, Clone, Copy)]
+pub enum Fp8_1x64 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Fp8_1x64 {}
+
+impl Format for Fp8_1x64 {
+    const SPEC: &'static FormatSpec = &FP8_1X64;
+}
+
+/// [`enum@Fp8_1x64`] as a value.
+pub static FP8_1X64: FormatSpec = FormatSpec {
+    name: "fp8_1x64",
+    element: ElementType::E4m3,
+    block: Some(BlockScale {
+        scale: ScaleType::F32,
+        rows: Reach::Of(1),
+        cols: Reach::Of(64),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.fp8_64x64]`
+#[derive(Debug, Clone, Copy)]
+pub enum Fp8_64x64 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Fp8_64x64 {}
+
+impl Format for Fp8_64x64 {
+    const SPEC: &'static FormatSpec = &FP8_64X64;
+}
+
+/// [`enum@Fp8_64x64`] as a value.
+pub static FP8_64X64: FormatSpec = FormatSpec {
+    name: "fp8_64x64",
+    element: ElementType::E4m3,
+    block: Some(BlockScale {
+        scale: ScaleType::F32,
+        rows: Reach::Of(64),
+        cols: Reach::Of(64),
+        zero_point: None,
+    }),
+    global: None,
+};
+
 /// `[format.fp8_row]`
 #[derive(Debug, Clone, Copy)]
 pub enum Fp8Row {}
@@ -231,6 +279,30 @@ pub static INT4_G128: FormatSpec = FormatSpec {
     global: None,
 };
 
+/// `[format.int4_g32]`
+#[derive(Debug, Clone, Copy)]
+pub enum Int4G32 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Int4G32 {}
+
+impl Format for Int4G32 {
+    const SPEC: &'static FormatSpec = &INT4_G32;
+}
+
+/// [`enum@Int4G32`] as a value.
+pub static INT4_G32: FormatSpec = FormatSpec {
+    name: "int4_g32",
+    element: ElementType::Int4,
+    block: Some(BlockScale {
+        scale: ScaleType::Bf16,
+        rows: Reach::Of(1),
+        cols: Reach::Of(32),
+        zero_point: None,
+    }),
+    global: None,
+};
+
 /// `[format.int8_1x128]`
 #[derive(Debug, Clone, Copy)]
 pub enum Int8_1x128 {}
@@ -248,6 +320,30 @@ pub static INT8_1X128: FormatSpec = FormatSpec {
     element: ElementType::Int8,
     block: Some(BlockScale {
         scale: ScaleType::F32,
+        rows: Reach::Of(1),
+        cols: Reach::Of(128),
+        zero_point: None,
+    }),
+    global: None,
+};
+
+/// `[format.int8_g128]`
+#[derive(Debug, Clone, Copy)]
+pub enum Int8G128 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Int8G128 {}
+
+impl Format for Int8G128 {
+    const SPEC: &'static FormatSpec = &INT8_G128;
+}
+
+/// [`enum@Int8G128`] as a value.
+pub static INT8_G128: FormatSpec = FormatSpec {
+    name: "int8_g128",
+    element: ElementType::Int8,
+    block: Some(BlockScale {
+        scale: ScaleType::Bf16,
         rows: Reach::Of(1),
         cols: Reach::Of(128),
         zero_point: None,
@@ -471,6 +567,30 @@ pub static UINT4_G128: FormatSpec = FormatSpec {
     global: None,
 };
 
+/// `[format.uint4_g32]`
+#[derive(Debug, Clone, Copy)]
+pub enum Uint4G32 {}
+
+#[diagnostic::do_not_recommend]
+impl ::scalewright::__private::Sealed for Uint4G32 {}
+
+impl Format for Uint4G32 {
+    const SPEC: &'static FormatSpec = &UINT4_G32;
+}
+
+/// [`enum@Uint4G32`] as a value.
+pub static UINT4_G32: FormatSpec = FormatSpec {
+    name: "uint4_g32",
+    element: ElementType::Uint4,
+    block: Some(BlockScale {
+        scale: ScaleType::Bf16,
+        rows: Reach::Of(1),
+        cols: Reach::Of(32),
+        zero_point: Some(ElementType::Uint4),
+    }),
+    global: None,
+};
+
 /// Every format of the table, sorted by name.
 pub static FORMATS: &[&FormatSpec] = &[
     &BF16,
@@ -480,10 +600,14 @@ pub static FORMATS: &[&FormatSpec] = &[
     &FP8_128X128_UE8M0,
     &FP8_1X128,
     &FP8_1X128_UE8M0,
+    &FP8_1X64,
+    &FP8_64X64,
     &FP8_ROW,
     &FP8_TENSOR,
     &INT4_G128,
+    &INT4_G32,
     &INT8_1X128,
+    &INT8_G128,
     &INT8_ROW,
     &INT8_TENSOR,
     &MXFP4,
@@ -493,4 +617,5 @@ pub static FORMATS: &[&FormatSpec] = &[
     &MXFP8_E5M2,
     &NVFP4,
     &UINT4_G128,
+    &UINT4_G32,
 ];

@@ -4,24 +4,99 @@
 
 pub mod backends;
 pub mod cuda;
+pub mod kernel_classes;
 pub mod formats;
 pub mod layouts;
 pub mod oracle;
+pub mod settings;
 
 /// Calls a macro with every row: `for_each_backend!(each)` is
 /// `each! { row_name: RowType, … }`. The types are those of `backends`.
 #[macro_export]
 macro_rules! for_each_backend {
     ($each:ident) => {
-        $each ! { cutlass_fp8_per_tensor : CutlassFp8PerTensor, cutlass_fp8_per_token :
-        CutlassFp8PerToken, deepgemm_fp8_block_sm100 : DeepgemmFp8BlockSm100,
-        deepgemm_fp8_block_sm90 : DeepgemmFp8BlockSm90, flashinfer_cutedsl_nvfp4 :
-        FlashinferCutedslNvfp4, flashinfer_cutlass_mxfp4_mxfp8 :
+        $each ! { aiter_fp8_block : AiterFp8Block, aiter_fp8_channel : AiterFp8Channel,
+        aiter_fp8_tensor : AiterFp8Tensor, aiter_fp8_tensor_dynamic :
+        AiterFp8TensorDynamic, aiter_mxfp4_bf16 : AiterMxfp4Bf16, aiter_mxfp4_fp8 :
+        AiterMxfp4Fp8, aiter_mxfp4_mxfp4 : AiterMxfp4Mxfp4, aiter_mxfp8 : AiterMxfp8,
+        aiter_triton_mxfp4_bf16 : AiterTritonMxfp4Bf16, aiter_triton_mxfp4_mxfp4 :
+        AiterTritonMxfp4Mxfp4, aiter_unquantized : AiterUnquantized, b12x_mxfp4_bf16 :
+        B12xMxfp4Bf16, b12x_mxfp4_mxfp8 : B12xMxfp4Mxfp8, b12x_nvfp4 : B12xNvfp4,
+        b12x_nvfp4_a16 : B12xNvfp4A16, batched_cutlass_fp8_per_tensor :
+        BatchedCutlassFp8PerTensor, batched_cutlass_fp8_per_tensor_dynamic :
+        BatchedCutlassFp8PerTensorDynamic, batched_cutlass_fp8_per_token :
+        BatchedCutlassFp8PerToken, batched_deepgemm_fp8_block_sm100 :
+        BatchedDeepgemmFp8BlockSm100, batched_deepgemm_fp8_block_sm90 :
+        BatchedDeepgemmFp8BlockSm90, batched_marlin_int4_g128 : BatchedMarlinInt4G128,
+        batched_marlin_int4_g32 : BatchedMarlinInt4G32, batched_marlin_int8_g128 :
+        BatchedMarlinInt8G128, batched_marlin_mxfp4 : BatchedMarlinMxfp4,
+        batched_marlin_uint4_g128 : BatchedMarlinUint4G128, batched_marlin_uint4_g32 :
+        BatchedMarlinUint4G32, batched_triton_fp8_block : BatchedTritonFp8Block,
+        batched_triton_fp8_channel : BatchedTritonFp8Channel, batched_triton_fp8_tensor :
+        BatchedTritonFp8Tensor, batched_triton_fp8_tensor_dynamic :
+        BatchedTritonFp8TensorDynamic, batched_triton_fp8_tensor_token :
+        BatchedTritonFp8TensorToken, batched_triton_unquantized :
+        BatchedTritonUnquantized, cpu_fp8_block : CpuFp8Block, cpu_fp8_w8a8_block :
+        CpuFp8W8a8Block, cpu_int4 : CpuInt4, cpu_int8_channel : CpuInt8Channel, cpu_mxfp4
+        : CpuMxfp4, cpu_unquantized : CpuUnquantized, cpu_w4a8_int8 : CpuW4a8Int8,
+        cutlass_fp8_per_tensor : CutlassFp8PerTensor, cutlass_fp8_per_tensor_dynamic :
+        CutlassFp8PerTensorDynamic, cutlass_fp8_per_token : CutlassFp8PerToken,
+        cutlass_mxfp4_mxfp4 : CutlassMxfp4Mxfp4, cutlass_nvfp4 : CutlassNvfp4,
+        cutlass_w4a8 : CutlassW4a8, deepgemm_fp8_block_sm100 : DeepgemmFp8BlockSm100,
+        deepgemm_fp8_block_sm90 : DeepgemmFp8BlockSm90, deepgemm_mxfp4 : DeepgemmMxfp4,
+        deepgemm_mxfp8 : DeepgemmMxfp8, emulation_int4_g128 : EmulationInt4G128,
+        emulation_int4_g32 : EmulationInt4G32, emulation_mxfp4 : EmulationMxfp4,
+        emulation_mxfp8 : EmulationMxfp8, emulation_nvfp4 : EmulationNvfp4,
+        emulation_uint4_g128 : EmulationUint4G128, emulation_uint4_g32 :
+        EmulationUint4G32, flashinfer_b12x_nvfp4 : FlashinferB12xNvfp4,
+        flashinfer_cutedsl_batched_nvfp4 : FlashinferCutedslBatchedNvfp4,
+        flashinfer_cutedsl_nvfp4 : FlashinferCutedslNvfp4, flashinfer_cutedsl_nvfp4_token
+        : FlashinferCutedslNvfp4Token, flashinfer_cutlass_fp8_block :
+        FlashinferCutlassFp8Block, flashinfer_cutlass_fp8_tensor :
+        FlashinferCutlassFp8Tensor, flashinfer_cutlass_mxfp4_bf16 :
+        FlashinferCutlassMxfp4Bf16, flashinfer_cutlass_mxfp4_mxfp8 :
         FlashinferCutlassMxfp4Mxfp8, flashinfer_cutlass_nvfp4 : FlashinferCutlassNvfp4,
+        flashinfer_cutlass_unquantized : FlashinferCutlassUnquantized,
+        flashinfer_moe_ep_cutedsl_mxfp4 : FlashinferMoeEpCutedslMxfp4,
+        flashinfer_moe_ep_cutedsl_nvfp4 : FlashinferMoeEpCutedslNvfp4,
+        flashinfer_moe_ep_deep_gemm_mxfp4 : FlashinferMoeEpDeepGemmMxfp4,
+        flashinfer_trtllm_fp8_block : FlashinferTrtllmFp8Block,
+        flashinfer_trtllm_fp8_tensor : FlashinferTrtllmFp8Tensor,
+        flashinfer_trtllm_mxfp4_bf16 : FlashinferTrtllmMxfp4Bf16,
         flashinfer_trtllm_mxfp4_mxfp8 : FlashinferTrtllmMxfp4Mxfp8,
-        flashinfer_trtllm_nvfp4 : FlashinferTrtllmNvfp4, marlin_mxfp4 : MarlinMxfp4,
-        triton_mxfp4_sm100 : TritonMxfp4Sm100, triton_mxfp4_sm90 : TritonMxfp4Sm90,
-        triton_mxfp8 : TritonMxfp8, triton_unquantized : TritonUnquantized, }
+        flashinfer_trtllm_mxfp8 : FlashinferTrtllmMxfp8, flashinfer_trtllm_mxint4 :
+        FlashinferTrtllmMxint4, flashinfer_trtllm_nvfp4 : FlashinferTrtllmNvfp4,
+        flashinfer_trtllm_nvfp4_token : FlashinferTrtllmNvfp4Token,
+        flashinfer_trtllm_unquantized : FlashinferTrtllmUnquantized, hpc_fp8_block :
+        HpcFp8Block, hpc_fp8_tensor : HpcFp8Tensor, humming_fp8_block : HummingFp8Block,
+        humming_fp8_channel : HummingFp8Channel, humming_fp8_tensor : HummingFp8Tensor,
+        humming_fp8_tensor_group128 : HummingFp8TensorGroup128, humming_fp8_tensor_token
+        : HummingFp8TensorToken, humming_int4_g128 : HummingInt4G128, humming_int4_g32 :
+        HummingInt4G32, humming_int8_channel : HummingInt8Channel, humming_int8_g128 :
+        HummingInt8G128, humming_mxfp4 : HummingMxfp4, humming_mxfp8 : HummingMxfp8,
+        humming_nvfp4 : HummingNvfp4, humming_uint4_g32 : HummingUint4G32, humming_w4a8 :
+        HummingW4a8, marlin_fp8_block : MarlinFp8Block, marlin_fp8_channel :
+        MarlinFp8Channel, marlin_fp8_tensor : MarlinFp8Tensor, marlin_int4_g128 :
+        MarlinInt4G128, marlin_int4_g32 : MarlinInt4G32, marlin_int8_g128 :
+        MarlinInt8G128, marlin_mxfp4 : MarlinMxfp4, marlin_mxfp8 : MarlinMxfp8,
+        marlin_nvfp4 : MarlinNvfp4, marlin_uint4_g128 : MarlinUint4G128, marlin_uint4_g32
+        : MarlinUint4G32, moonep_unquantized : MoonepUnquantized, rdna3_int4 : Rdna3Int4,
+        rdna3_int4_g32 : Rdna3Int4G32, triton_fp8_block : TritonFp8Block,
+        triton_fp8_block64 : TritonFp8Block64, triton_fp8_channel : TritonFp8Channel,
+        triton_fp8_tensor : TritonFp8Tensor, triton_fp8_tensor_dynamic :
+        TritonFp8TensorDynamic, triton_fp8_tensor_token : TritonFp8TensorToken,
+        triton_int4_g128 : TritonInt4G128, triton_int4_g32 : TritonInt4G32,
+        triton_int8_channel : TritonInt8Channel, triton_int8_g128 : TritonInt8G128,
+        triton_int8_tensor : TritonInt8Tensor, triton_mxfp4_gfx950 : TritonMxfp4Gfx950,
+        triton_mxfp4_rocm : TritonMxfp4Rocm, triton_mxfp4_sm100 : TritonMxfp4Sm100,
+        triton_mxfp4_sm90 : TritonMxfp4Sm90, triton_mxfp8 : TritonMxfp8,
+        triton_uint4_g128 : TritonUint4G128, triton_uint4_g32 : TritonUint4G32,
+        triton_unfused_mxfp4_gfx950 : TritonUnfusedMxfp4Gfx950, triton_unfused_mxfp4_rocm
+        : TritonUnfusedMxfp4Rocm, triton_unfused_mxfp4_sm100 : TritonUnfusedMxfp4Sm100,
+        triton_unfused_mxfp4_sm90 : TritonUnfusedMxfp4Sm90, triton_unquantized :
+        TritonUnquantized, xpu_fp8_block : XpuFp8Block, xpu_fp8_tensor : XpuFp8Tensor,
+        xpu_int4 : XpuInt4, xpu_mxfp4 : XpuMxfp4, xpu_mxfp8 : XpuMxfp8, xpu_unquantized :
+        XpuUnquantized, zen_cpu_int4 : ZenCpuInt4, }
     };
 }
 
@@ -29,96 +104,782 @@ macro_rules! for_each_backend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendId {
+    /// `[backend.aiter_fp8_block]`
+    AiterFp8Block,
+    /// `[backend.aiter_fp8_channel]`
+    AiterFp8Channel,
+    /// `[backend.aiter_fp8_tensor]`
+    AiterFp8Tensor,
+    /// `[backend.aiter_fp8_tensor_dynamic]`
+    AiterFp8TensorDynamic,
+    /// `[backend.aiter_mxfp4_bf16]`
+    AiterMxfp4Bf16,
+    /// `[backend.aiter_mxfp4_fp8]`
+    AiterMxfp4Fp8,
+    /// `[backend.aiter_mxfp4_mxfp4]`
+    AiterMxfp4Mxfp4,
+    /// `[backend.aiter_mxfp8]`
+    AiterMxfp8,
+    /// `[backend.aiter_triton_mxfp4_bf16]`
+    AiterTritonMxfp4Bf16,
+    /// `[backend.aiter_triton_mxfp4_mxfp4]`
+    AiterTritonMxfp4Mxfp4,
+    /// `[backend.aiter_unquantized]`
+    AiterUnquantized,
+    /// `[backend.b12x_mxfp4_bf16]`
+    B12xMxfp4Bf16,
+    /// `[backend.b12x_mxfp4_mxfp8]`
+    B12xMxfp4Mxfp8,
+    /// `[backend.b12x_nvfp4]`
+    B12xNvfp4,
+    /// `[backend.b12x_nvfp4_a16]`
+    B12xNvfp4A16,
+    /// `[backend.batched_cutlass_fp8_per_tensor]`
+    BatchedCutlassFp8PerTensor,
+    /// `[backend.batched_cutlass_fp8_per_tensor_dynamic]`
+    BatchedCutlassFp8PerTensorDynamic,
+    /// `[backend.batched_cutlass_fp8_per_token]`
+    BatchedCutlassFp8PerToken,
+    /// `[backend.batched_deepgemm_fp8_block_sm100]`
+    BatchedDeepgemmFp8BlockSm100,
+    /// `[backend.batched_deepgemm_fp8_block_sm90]`
+    BatchedDeepgemmFp8BlockSm90,
+    /// `[backend.batched_marlin_int4_g128]`
+    BatchedMarlinInt4G128,
+    /// `[backend.batched_marlin_int4_g32]`
+    BatchedMarlinInt4G32,
+    /// `[backend.batched_marlin_int8_g128]`
+    BatchedMarlinInt8G128,
+    /// `[backend.batched_marlin_mxfp4]`
+    BatchedMarlinMxfp4,
+    /// `[backend.batched_marlin_uint4_g128]`
+    BatchedMarlinUint4G128,
+    /// `[backend.batched_marlin_uint4_g32]`
+    BatchedMarlinUint4G32,
+    /// `[backend.batched_triton_fp8_block]`
+    BatchedTritonFp8Block,
+    /// `[backend.batched_triton_fp8_channel]`
+    BatchedTritonFp8Channel,
+    /// `[backend.batched_triton_fp8_tensor]`
+    BatchedTritonFp8Tensor,
+    /// `[backend.batched_triton_fp8_tensor_dynamic]`
+    BatchedTritonFp8TensorDynamic,
+    /// `[backend.batched_triton_fp8_tensor_token]`
+    BatchedTritonFp8TensorToken,
+    /// `[backend.batched_triton_unquantized]`
+    BatchedTritonUnquantized,
+    /// `[backend.cpu_fp8_block]`
+    CpuFp8Block,
+    /// `[backend.cpu_fp8_w8a8_block]`
+    CpuFp8W8a8Block,
+    /// `[backend.cpu_int4]`
+    CpuInt4,
+    /// `[backend.cpu_int8_channel]`
+    CpuInt8Channel,
+    /// `[backend.cpu_mxfp4]`
+    CpuMxfp4,
+    /// `[backend.cpu_unquantized]`
+    CpuUnquantized,
+    /// `[backend.cpu_w4a8_int8]`
+    CpuW4a8Int8,
     /// `[backend.cutlass_fp8_per_tensor]`
     CutlassFp8PerTensor,
+    /// `[backend.cutlass_fp8_per_tensor_dynamic]`
+    CutlassFp8PerTensorDynamic,
     /// `[backend.cutlass_fp8_per_token]`
     CutlassFp8PerToken,
+    /// `[backend.cutlass_mxfp4_mxfp4]`
+    CutlassMxfp4Mxfp4,
+    /// `[backend.cutlass_nvfp4]`
+    CutlassNvfp4,
+    /// `[backend.cutlass_w4a8]`
+    CutlassW4a8,
     /// `[backend.deepgemm_fp8_block_sm100]`
     DeepgemmFp8BlockSm100,
     /// `[backend.deepgemm_fp8_block_sm90]`
     DeepgemmFp8BlockSm90,
+    /// `[backend.deepgemm_mxfp4]`
+    DeepgemmMxfp4,
+    /// `[backend.deepgemm_mxfp8]`
+    DeepgemmMxfp8,
+    /// `[backend.emulation_int4_g128]`
+    EmulationInt4G128,
+    /// `[backend.emulation_int4_g32]`
+    EmulationInt4G32,
+    /// `[backend.emulation_mxfp4]`
+    EmulationMxfp4,
+    /// `[backend.emulation_mxfp8]`
+    EmulationMxfp8,
+    /// `[backend.emulation_nvfp4]`
+    EmulationNvfp4,
+    /// `[backend.emulation_uint4_g128]`
+    EmulationUint4G128,
+    /// `[backend.emulation_uint4_g32]`
+    EmulationUint4G32,
+    /// `[backend.flashinfer_b12x_nvfp4]`
+    FlashinferB12xNvfp4,
+    /// `[backend.flashinfer_cutedsl_batched_nvfp4]`
+    FlashinferCutedslBatchedNvfp4,
     /// `[backend.flashinfer_cutedsl_nvfp4]`
     FlashinferCutedslNvfp4,
+    /// `[backend.flashinfer_cutedsl_nvfp4_token]`
+    FlashinferCutedslNvfp4Token,
+    /// `[backend.flashinfer_cutlass_fp8_block]`
+    FlashinferCutlassFp8Block,
+    /// `[backend.flashinfer_cutlass_fp8_tensor]`
+    FlashinferCutlassFp8Tensor,
+    /// `[backend.flashinfer_cutlass_mxfp4_bf16]`
+    FlashinferCutlassMxfp4Bf16,
     /// `[backend.flashinfer_cutlass_mxfp4_mxfp8]`
     FlashinferCutlassMxfp4Mxfp8,
     /// `[backend.flashinfer_cutlass_nvfp4]`
     FlashinferCutlassNvfp4,
+    /// `[backend.flashinfer_cutlass_unquantized]`
+    FlashinferCutlassUnquantized,
+    /// `[backend.flashinfer_moe_ep_cutedsl_mxfp4]`
+    FlashinferMoeEpCutedslMxfp4,
+    /// `[backend.flashinfer_moe_ep_cutedsl_nvfp4]`
+    FlashinferMoeEpCutedslNvfp4,
+    /// `[backend.flashinfer_moe_ep_deep_gemm_mxfp4]`
+    FlashinferMoeEpDeepGemmMxfp4,
+    /// `[backend.flashinfer_trtllm_fp8_block]`
+    FlashinferTrtllmFp8Block,
+    /// `[backend.flashinfer_trtllm_fp8_tensor]`
+    FlashinferTrtllmFp8Tensor,
+    /// `[backend.flashinfer_trtllm_mxfp4_bf16]`
+    FlashinferTrtllmMxfp4Bf16,
     /// `[backend.flashinfer_trtllm_mxfp4_mxfp8]`
     FlashinferTrtllmMxfp4Mxfp8,
+    /// `[backend.flashinfer_trtllm_mxfp8]`
+    FlashinferTrtllmMxfp8,
+    /// `[backend.flashinfer_trtllm_mxint4]`
+    FlashinferTrtllmMxint4,
     /// `[backend.flashinfer_trtllm_nvfp4]`
     FlashinferTrtllmNvfp4,
+    /// `[backend.flashinfer_trtllm_nvfp4_token]`
+    FlashinferTrtllmNvfp4Token,
+    /// `[backend.flashinfer_trtllm_unquantized]`
+    FlashinferTrtllmUnquantized,
+    /// `[backend.hpc_fp8_block]`
+    HpcFp8Block,
+    /// `[backend.hpc_fp8_tensor]`
+    HpcFp8Tensor,
+    /// `[backend.humming_fp8_block]`
+    HummingFp8Block,
+    /// `[backend.humming_fp8_channel]`
+    HummingFp8Channel,
+    /// `[backend.humming_fp8_tensor]`
+    HummingFp8Tensor,
+    /// `[backend.humming_fp8_tensor_group128]`
+    HummingFp8TensorGroup128,
+    /// `[backend.humming_fp8_tensor_token]`
+    HummingFp8TensorToken,
+    /// `[backend.humming_int4_g128]`
+    HummingInt4G128,
+    /// `[backend.humming_int4_g32]`
+    HummingInt4G32,
+    /// `[backend.humming_int8_channel]`
+    HummingInt8Channel,
+    /// `[backend.humming_int8_g128]`
+    HummingInt8G128,
+    /// `[backend.humming_mxfp4]`
+    HummingMxfp4,
+    /// `[backend.humming_mxfp8]`
+    HummingMxfp8,
+    /// `[backend.humming_nvfp4]`
+    HummingNvfp4,
+    /// `[backend.humming_uint4_g32]`
+    HummingUint4G32,
+    /// `[backend.humming_w4a8]`
+    HummingW4a8,
+    /// `[backend.marlin_fp8_block]`
+    MarlinFp8Block,
+    /// `[backend.marlin_fp8_channel]`
+    MarlinFp8Channel,
+    /// `[backend.marlin_fp8_tensor]`
+    MarlinFp8Tensor,
+    /// `[backend.marlin_int4_g128]`
+    MarlinInt4G128,
+    /// `[backend.marlin_int4_g32]`
+    MarlinInt4G32,
+    /// `[backend.marlin_int8_g128]`
+    MarlinInt8G128,
     /// `[backend.marlin_mxfp4]`
     MarlinMxfp4,
+    /// `[backend.marlin_mxfp8]`
+    MarlinMxfp8,
+    /// `[backend.marlin_nvfp4]`
+    MarlinNvfp4,
+    /// `[backend.marlin_uint4_g128]`
+    MarlinUint4G128,
+    /// `[backend.marlin_uint4_g32]`
+    MarlinUint4G32,
+    /// `[backend.moonep_unquantized]`
+    MoonepUnquantized,
+    /// `[backend.rdna3_int4]`
+    Rdna3Int4,
+    /// `[backend.rdna3_int4_g32]`
+    Rdna3Int4G32,
+    /// `[backend.triton_fp8_block]`
+    TritonFp8Block,
+    /// `[backend.triton_fp8_block64]`
+    TritonFp8Block64,
+    /// `[backend.triton_fp8_channel]`
+    TritonFp8Channel,
+    /// `[backend.triton_fp8_tensor]`
+    TritonFp8Tensor,
+    /// `[backend.triton_fp8_tensor_dynamic]`
+    TritonFp8TensorDynamic,
+    /// `[backend.triton_fp8_tensor_token]`
+    TritonFp8TensorToken,
+    /// `[backend.triton_int4_g128]`
+    TritonInt4G128,
+    /// `[backend.triton_int4_g32]`
+    TritonInt4G32,
+    /// `[backend.triton_int8_channel]`
+    TritonInt8Channel,
+    /// `[backend.triton_int8_g128]`
+    TritonInt8G128,
+    /// `[backend.triton_int8_tensor]`
+    TritonInt8Tensor,
+    /// `[backend.triton_mxfp4_gfx950]`
+    TritonMxfp4Gfx950,
+    /// `[backend.triton_mxfp4_rocm]`
+    TritonMxfp4Rocm,
     /// `[backend.triton_mxfp4_sm100]`
     TritonMxfp4Sm100,
     /// `[backend.triton_mxfp4_sm90]`
     TritonMxfp4Sm90,
     /// `[backend.triton_mxfp8]`
     TritonMxfp8,
+    /// `[backend.triton_uint4_g128]`
+    TritonUint4G128,
+    /// `[backend.triton_uint4_g32]`
+    TritonUint4G32,
+    /// `[backend.triton_unfused_mxfp4_gfx950]`
+    TritonUnfusedMxfp4Gfx950,
+    /// `[backend.triton_unfused_mxfp4_rocm]`
+    TritonUnfusedMxfp4Rocm,
+    /// `[backend.triton_unfused_mxfp4_sm100]`
+    TritonUnfusedMxfp4Sm100,
+    /// `[backend.triton_unfused_mxfp4_sm90]`
+    TritonUnfusedMxfp4Sm90,
     /// `[backend.triton_unquantized]`
     TritonUnquantized,
+    /// `[backend.xpu_fp8_block]`
+    XpuFp8Block,
+    /// `[backend.xpu_fp8_tensor]`
+    XpuFp8Tensor,
+    /// `[backend.xpu_int4]`
+    XpuInt4,
+    /// `[backend.xpu_mxfp4]`
+    XpuMxfp4,
+    /// `[backend.xpu_mxfp8]`
+    XpuMxfp8,
+    /// `[backend.xpu_unquantized]`
+    XpuUnquantized,
+    /// `[backend.zen_cpu_int4]`
+    ZenCpuInt4,
 }
 
 impl BackendId {
     /// Every row, sorted by name.
     pub const ALL: &'static [Self] = &[
+        Self::AiterFp8Block,
+        Self::AiterFp8Channel,
+        Self::AiterFp8Tensor,
+        Self::AiterFp8TensorDynamic,
+        Self::AiterMxfp4Bf16,
+        Self::AiterMxfp4Fp8,
+        Self::AiterMxfp4Mxfp4,
+        Self::AiterMxfp8,
+        Self::AiterTritonMxfp4Bf16,
+        Self::AiterTritonMxfp4Mxfp4,
+        Self::AiterUnquantized,
+        Self::B12xMxfp4Bf16,
+        Self::B12xMxfp4Mxfp8,
+        Self::B12xNvfp4,
+        Self::B12xNvfp4A16,
+        Self::BatchedCutlassFp8PerTensor,
+        Self::BatchedCutlassFp8PerTensorDynamic,
+        Self::BatchedCutlassFp8PerToken,
+        Self::BatchedDeepgemmFp8BlockSm100,
+        Self::BatchedDeepgemmFp8BlockSm90,
+        Self::BatchedMarlinInt4G128,
+        Self::BatchedMarlinInt4G32,
+        Self::BatchedMarlinInt8G128,
+        Self::BatchedMarlinMxfp4,
+        Self::BatchedMarlinUint4G128,
+        Self::BatchedMarlinUint4G32,
+        Self::BatchedTritonFp8Block,
+        Self::BatchedTritonFp8Channel,
+        Self::BatchedTritonFp8Tensor,
+        Self::BatchedTritonFp8TensorDynamic,
+        Self::BatchedTritonFp8TensorToken,
+        Self::BatchedTritonUnquantized,
+        Self::CpuFp8Block,
+        Self::CpuFp8W8a8Block,
+        Self::CpuInt4,
+        Self::CpuInt8Channel,
+        Self::CpuMxfp4,
+        Self::CpuUnquantized,
+        Self::CpuW4a8Int8,
         Self::CutlassFp8PerTensor,
+        Self::CutlassFp8PerTensorDynamic,
         Self::CutlassFp8PerToken,
+        Self::CutlassMxfp4Mxfp4,
+        Self::CutlassNvfp4,
+        Self::CutlassW4a8,
         Self::DeepgemmFp8BlockSm100,
         Self::DeepgemmFp8BlockSm90,
+        Self::DeepgemmMxfp4,
+        Self::DeepgemmMxfp8,
+        Self::EmulationInt4G128,
+        Self::EmulationInt4G32,
+        Self::EmulationMxfp4,
+        Self::EmulationMxfp8,
+        Self::EmulationNvfp4,
+        Self::EmulationUint4G128,
+        Self::EmulationUint4G32,
+        Self::FlashinferB12xNvfp4,
+        Self::FlashinferCutedslBatchedNvfp4,
         Self::FlashinferCutedslNvfp4,
+        Self::FlashinferCutedslNvfp4Token,
+        Self::FlashinferCutlassFp8Block,
+        Self::FlashinferCutlassFp8Tensor,
+        Self::FlashinferCutlassMxfp4Bf16,
         Self::FlashinferCutlassMxfp4Mxfp8,
         Self::FlashinferCutlassNvfp4,
+        Self::FlashinferCutlassUnquantized,
+        Self::FlashinferMoeEpCutedslMxfp4,
+        Self::FlashinferMoeEpCutedslNvfp4,
+        Self::FlashinferMoeEpDeepGemmMxfp4,
+        Self::FlashinferTrtllmFp8Block,
+        Self::FlashinferTrtllmFp8Tensor,
+        Self::FlashinferTrtllmMxfp4Bf16,
         Self::FlashinferTrtllmMxfp4Mxfp8,
+        Self::FlashinferTrtllmMxfp8,
+        Self::FlashinferTrtllmMxint4,
         Self::FlashinferTrtllmNvfp4,
+        Self::FlashinferTrtllmNvfp4Token,
+        Self::FlashinferTrtllmUnquantized,
+        Self::HpcFp8Block,
+        Self::HpcFp8Tensor,
+        Self::HummingFp8Block,
+        Self::HummingFp8Channel,
+        Self::HummingFp8Tensor,
+        Self::HummingFp8TensorGroup128,
+        Self::HummingFp8TensorToken,
+        Self::HummingInt4G128,
+        Self::HummingInt4G32,
+        Self::HummingInt8Channel,
+        Self::HummingInt8G128,
+        Self::HummingMxfp4,
+        Self::HummingMxfp8,
+        Self::HummingNvfp4,
+        Self::HummingUint4G32,
+        Self::HummingW4a8,
+        Self::MarlinFp8Block,
+        Self::MarlinFp8Channel,
+        Self::MarlinFp8Tensor,
+        Self::MarlinInt4G128,
+        Self::MarlinInt4G32,
+        Self::MarlinInt8G128,
         Self::MarlinMxfp4,
+        Self::MarlinMxfp8,
+        Self::MarlinNvfp4,
+        Self::MarlinUint4G128,
+        Self::MarlinUint4G32,
+        Self::MoonepUnquantized,
+        Self::Rdna3Int4,
+        Self::Rdna3Int4G32,
+        Self::TritonFp8Block,
+        Self::TritonFp8Block64,
+        Self::TritonFp8Channel,
+        Self::TritonFp8Tensor,
+        Self::TritonFp8TensorDynamic,
+        Self::TritonFp8TensorToken,
+        Self::TritonInt4G128,
+        Self::TritonInt4G32,
+        Self::TritonInt8Channel,
+        Self::TritonInt8G128,
+        Self::TritonInt8Tensor,
+        Self::TritonMxfp4Gfx950,
+        Self::TritonMxfp4Rocm,
         Self::TritonMxfp4Sm100,
         Self::TritonMxfp4Sm90,
         Self::TritonMxfp8,
+        Self::TritonUint4G128,
+        Self::TritonUint4G32,
+        Self::TritonUnfusedMxfp4Gfx950,
+        Self::TritonUnfusedMxfp4Rocm,
+        Self::TritonUnfusedMxfp4Sm100,
+        Self::TritonUnfusedMxfp4Sm90,
         Self::TritonUnquantized,
+        Self::XpuFp8Block,
+        Self::XpuFp8Tensor,
+        Self::XpuInt4,
+        Self::XpuMxfp4,
+        Self::XpuMxfp8,
+        Self::XpuUnquantized,
+        Self::ZenCpuInt4,
     ];
 
     /// The row's contract.
     pub fn contract(self) -> &'static ::scalewright::backend::Contract {
         match self {
+            Self::AiterFp8Block => &backends::aiter_fp8_block::CONTRACT,
+            Self::AiterFp8Channel => &backends::aiter_fp8_channel::CONTRACT,
+            Self::AiterFp8Tensor => &backends::aiter_fp8_tensor::CONTRACT,
+            Self::AiterFp8TensorDynamic => &backends::aiter_fp8_tensor_dynamic::CONTRACT,
+            Self::AiterMxfp4Bf16 => &backends::aiter_mxfp4_bf16::CONTRACT,
+            Self::AiterMxfp4Fp8 => &backends::aiter_mxfp4_fp8::CONTRACT,
+            Self::AiterMxfp4Mxfp4 => &backends::aiter_mxfp4_mxfp4::CONTRACT,
+            Self::AiterMxfp8 => &backends::aiter_mxfp8::CONTRACT,
+            Self::AiterTritonMxfp4Bf16 => &backends::aiter_triton_mxfp4_bf16::CONTRACT,
+            Self::AiterTritonMxfp4Mxfp4 => &backends::aiter_triton_mxfp4_mxfp4::CONTRACT,
+            Self::AiterUnquantized => &backends::aiter_unquantized::CONTRACT,
+            Self::B12xMxfp4Bf16 => &backends::b12x_mxfp4_bf16::CONTRACT,
+            Self::B12xMxfp4Mxfp8 => &backends::b12x_mxfp4_mxfp8::CONTRACT,
+            Self::B12xNvfp4 => &backends::b12x_nvfp4::CONTRACT,
+            Self::B12xNvfp4A16 => &backends::b12x_nvfp4_a16::CONTRACT,
+            Self::BatchedCutlassFp8PerTensor => {
+                &backends::batched_cutlass_fp8_per_tensor::CONTRACT
+            }
+            Self::BatchedCutlassFp8PerTensorDynamic => {
+                &backends::batched_cutlass_fp8_per_tensor_dynamic::CONTRACT
+            }
+            Self::BatchedCutlassFp8PerToken => {
+                &backends::batched_cutlass_fp8_per_token::CONTRACT
+            }
+            Self::BatchedDeepgemmFp8BlockSm100 => {
+                &backends::batched_deepgemm_fp8_block_sm100::CONTRACT
+            }
+            Self::BatchedDeepgemmFp8BlockSm90 => {
+                &backends::batched_deepgemm_fp8_block_sm90::CONTRACT
+            }
+            Self::BatchedMarlinInt4G128 => &backends::batched_marlin_int4_g128::CONTRACT,
+            Self::BatchedMarlinInt4G32 => &backends::batched_marlin_int4_g32::CONTRACT,
+            Self::BatchedMarlinInt8G128 => &backends::batched_marlin_int8_g128::CONTRACT,
+            Self::BatchedMarlinMxfp4 => &backends::batched_marlin_mxfp4::CONTRACT,
+            Self::BatchedMarlinUint4G128 => {
+                &backends::batched_marlin_uint4_g128::CONTRACT
+            }
+            Self::BatchedMarlinUint4G32 => &backends::batched_marlin_uint4_g32::CONTRACT,
+            Self::BatchedTritonFp8Block => &backends::batched_triton_fp8_block::CONTRACT,
+            Self::BatchedTritonFp8Channel => {
+                &backends::batched_triton_fp8_channel::CONTRACT
+            }
+            Self::BatchedTritonFp8Tensor => {
+                &backends::batched_triton_fp8_tensor::CONTRACT
+            }
+            Self::BatchedTritonFp8TensorDynamic => {
+                &backends::batched_triton_fp8_tensor_dynamic::CONTRACT
+            }
+            Self::BatchedTritonFp8TensorToken => {
+                &backends::batched_triton_fp8_tensor_token::CONTRACT
+            }
+            Self::BatchedTritonUnquantized => {
+                &backends::batched_triton_unquantized::CONTRACT
+            }
+            Self::CpuFp8Block => &backends::cpu_fp8_block::CONTRACT,
+            Self::CpuFp8W8a8Block => &backends::cpu_fp8_w8a8_block::CONTRACT,
+            Self::CpuInt4 => &backends::cpu_int4::CONTRACT,
+            Self::CpuInt8Channel => &backends::cpu_int8_channel::CONTRACT,
+            Self::CpuMxfp4 => &backends::cpu_mxfp4::CONTRACT,
+            Self::CpuUnquantized => &backends::cpu_unquantized::CONTRACT,
+            Self::CpuW4a8Int8 => &backends::cpu_w4a8_int8::CONTRACT,
             Self::CutlassFp8PerTensor => &backends::cutlass_fp8_per_tensor::CONTRACT,
+            Self::CutlassFp8PerTensorDynamic => {
+                &backends::cutlass_fp8_per_tensor_dynamic::CONTRACT
+            }
             Self::CutlassFp8PerToken => &backends::cutlass_fp8_per_token::CONTRACT,
+            Self::CutlassMxfp4Mxfp4 => &backends::cutlass_mxfp4_mxfp4::CONTRACT,
+            Self::CutlassNvfp4 => &backends::cutlass_nvfp4::CONTRACT,
+            Self::CutlassW4a8 => &backends::cutlass_w4a8::CONTRACT,
             Self::DeepgemmFp8BlockSm100 => &backends::deepgemm_fp8_block_sm100::CONTRACT,
             Self::DeepgemmFp8BlockSm90 => &backends::deepgemm_fp8_block_sm90::CONTRACT,
+            Self::DeepgemmMxfp4 => &backends::deepgemm_mxfp4::CONTRACT,
+            Self::DeepgemmMxfp8 => &backends::deepgemm_mxfp8::CONTRACT,
+            Self::EmulationInt4G128 => &backends::emulation_int4_g128::CONTRACT,
+            Self::EmulationInt4G32 => &backends::emulation_int4_g32::CONTRACT,
+            Self::EmulationMxfp4 => &backends::emulation_mxfp4::CONTRACT,
+            Self::EmulationMxfp8 => &backends::emulation_mxfp8::CONTRACT,
+            Self::EmulationNvfp4 => &backends::emulation_nvfp4::CONTRACT,
+            Self::EmulationUint4G128 => &backends::emulation_uint4_g128::CONTRACT,
+            Self::EmulationUint4G32 => &backends::emulation_uint4_g32::CONTRACT,
+            Self::FlashinferB12xNvfp4 => &backends::flashinfer_b12x_nvfp4::CONTRACT,
+            Self::FlashinferCutedslBatchedNvfp4 => {
+                &backends::flashinfer_cutedsl_batched_nvfp4::CONTRACT
+            }
             Self::FlashinferCutedslNvfp4 => &backends::flashinfer_cutedsl_nvfp4::CONTRACT,
+            Self::FlashinferCutedslNvfp4Token => {
+                &backends::flashinfer_cutedsl_nvfp4_token::CONTRACT
+            }
+            Self::FlashinferCutlassFp8Block => {
+                &backends::flashinfer_cutlass_fp8_block::CONTRACT
+            }
+            Self::FlashinferCutlassFp8Tensor => {
+                &backends::flashinfer_cutlass_fp8_tensor::CONTRACT
+            }
+            Self::FlashinferCutlassMxfp4Bf16 => {
+                &backends::flashinfer_cutlass_mxfp4_bf16::CONTRACT
+            }
             Self::FlashinferCutlassMxfp4Mxfp8 => {
                 &backends::flashinfer_cutlass_mxfp4_mxfp8::CONTRACT
             }
             Self::FlashinferCutlassNvfp4 => &backends::flashinfer_cutlass_nvfp4::CONTRACT,
+            Self::FlashinferCutlassUnquantized => {
+                &backends::flashinfer_cutlass_unquantized::CONTRACT
+            }
+            Self::FlashinferMoeEpCutedslMxfp4 => {
+                &backends::flashinfer_moe_ep_cutedsl_mxfp4::CONTRACT
+            }
+            Self::FlashinferMoeEpCutedslNvfp4 => {
+                &backends::flashinfer_moe_ep_cutedsl_nvfp4::CONTRACT
+            }
+            Self::FlashinferMoeEpDeepGemmMxfp4 => {
+                &backends::flashinfer_moe_ep_deep_gemm_mxfp4::CONTRACT
+            }
+            Self::FlashinferTrtllmFp8Block => {
+                &backends::flashinfer_trtllm_fp8_block::CONTRACT
+            }
+            Self::FlashinferTrtllmFp8Tensor => {
+                &backends::flashinfer_trtllm_fp8_tensor::CONTRACT
+            }
+            Self::FlashinferTrtllmMxfp4Bf16 => {
+                &backends::flashinfer_trtllm_mxfp4_bf16::CONTRACT
+            }
             Self::FlashinferTrtllmMxfp4Mxfp8 => {
                 &backends::flashinfer_trtllm_mxfp4_mxfp8::CONTRACT
             }
+            Self::FlashinferTrtllmMxfp8 => &backends::flashinfer_trtllm_mxfp8::CONTRACT,
+            Self::FlashinferTrtllmMxint4 => &backends::flashinfer_trtllm_mxint4::CONTRACT,
             Self::FlashinferTrtllmNvfp4 => &backends::flashinfer_trtllm_nvfp4::CONTRACT,
+            Self::FlashinferTrtllmNvfp4Token => {
+                &backends::flashinfer_trtllm_nvfp4_token::CONTRACT
+            }
+            Self::FlashinferTrtllmUnquantized => {
+                &backends::flashinfer_trtllm_unquantized::CONTRACT
+            }
+            Self::HpcFp8Block => &backends::hpc_fp8_block::CONTRACT,
+            Self::HpcFp8Tensor => &backends::hpc_fp8_tensor::CONTRACT,
+            Self::HummingFp8Block => &backends::humming_fp8_block::CONTRACT,
+            Self::HummingFp8Channel => &backends::humming_fp8_channel::CONTRACT,
+            Self::HummingFp8Tensor => &backends::humming_fp8_tensor::CONTRACT,
+            Self::HummingFp8TensorGroup128 => {
+                &backends::humming_fp8_tensor_group128::CONTRACT
+            }
+            Self::HummingFp8TensorToken => &backends::humming_fp8_tensor_token::CONTRACT,
+            Self::HummingInt4G128 => &backends::humming_int4_g128::CONTRACT,
+            Self::HummingInt4G32 => &backends::humming_int4_g32::CONTRACT,
+            Self::HummingInt8Channel => &backends::humming_int8_channel::CONTRACT,
+            Self::HummingInt8G128 => &backends::humming_int8_g128::CONTRACT,
+            Self::HummingMxfp4 => &backends::humming_mxfp4::CONTRACT,
+            Self::HummingMxfp8 => &backends::humming_mxfp8::CONTRACT,
+            Self::HummingNvfp4 => &backends::humming_nvfp4::CONTRACT,
+            Self::HummingUint4G32 => &backends::humming_uint4_g32::CONTRACT,
+            Self::HummingW4a8 => &backends::humming_w4a8::CONTRACT,
+            Self::MarlinFp8Block => &backends::marlin_fp8_block::CONTRACT,
+            Self::MarlinFp8Channel => &backends::marlin_fp8_channel::CONTRACT,
+            Self::MarlinFp8Tensor => &backends::marlin_fp8_tensor::CONTRACT,
+            Self::MarlinInt4G128 => &backends::marlin_int4_g128::CONTRACT,
+            Self::MarlinInt4G32 => &backends::marlin_int4_g32::CONTRACT,
+            Self::MarlinInt8G128 => &backends::marlin_int8_g128::CONTRACT,
             Self::MarlinMxfp4 => &backends::marlin_mxfp4::CONTRACT,
+            Self::MarlinMxfp8 => &backends::marlin_mxfp8::CONTRACT,
+            Self::MarlinNvfp4 => &backends::marlin_nvfp4::CONTRACT,
+            Self::MarlinUint4G128 => &backends::marlin_uint4_g128::CONTRACT,
+            Self::MarlinUint4G32 => &backends::marlin_uint4_g32::CONTRACT,
+            Self::MoonepUnquantized => &backends::moonep_unquantized::CONTRACT,
+            Self::Rdna3Int4 => &backends::rdna3_int4::CONTRACT,
+            Self::Rdna3Int4G32 => &backends::rdna3_int4_g32::CONTRACT,
+            Self::TritonFp8Block => &backends::triton_fp8_block::CONTRACT,
+            Self::TritonFp8Block64 => &backends::triton_fp8_block64::CONTRACT,
+            Self::TritonFp8Channel => &backends::triton_fp8_channel::CONTRACT,
+            Self::TritonFp8Tensor => &backends::triton_fp8_tensor::CONTRACT,
+            Self::TritonFp8TensorDynamic => {
+                &backends::triton_fp8_tensor_dynamic::CONTRACT
+            }
+            Self::TritonFp8TensorToken => &backends::triton_fp8_tensor_token::CONTRACT,
+            Self::TritonInt4G128 => &backends::triton_int4_g128::CONTRACT,
+            Self::TritonInt4G32 => &backends::triton_int4_g32::CONTRACT,
+            Self::TritonInt8Channel => &backends::triton_int8_channel::CONTRACT,
+            Self::TritonInt8G128 => &backends::triton_int8_g128::CONTRACT,
+            Self::TritonInt8Tensor => &backends::triton_int8_tensor::CONTRACT,
+            Self::TritonMxfp4Gfx950 => &backends::triton_mxfp4_gfx950::CONTRACT,
+            Self::TritonMxfp4Rocm => &backends::triton_mxfp4_rocm::CONTRACT,
             Self::TritonMxfp4Sm100 => &backends::triton_mxfp4_sm100::CONTRACT,
             Self::TritonMxfp4Sm90 => &backends::triton_mxfp4_sm90::CONTRACT,
             Self::TritonMxfp8 => &backends::triton_mxfp8::CONTRACT,
+            Self::TritonUint4G128 => &backends::triton_uint4_g128::CONTRACT,
+            Self::TritonUint4G32 => &backends::triton_uint4_g32::CONTRACT,
+            Self::TritonUnfusedMxfp4Gfx950 => {
+                &backends::triton_unfused_mxfp4_gfx950::CONTRACT
+            }
+            Self::TritonUnfusedMxfp4Rocm => {
+                &backends::triton_unfused_mxfp4_rocm::CONTRACT
+            }
+            Self::TritonUnfusedMxfp4Sm100 => {
+                &backends::triton_unfused_mxfp4_sm100::CONTRACT
+            }
+            Self::TritonUnfusedMxfp4Sm90 => {
+                &backends::triton_unfused_mxfp4_sm90::CONTRACT
+            }
             Self::TritonUnquantized => &backends::triton_unquantized::CONTRACT,
+            Self::XpuFp8Block => &backends::xpu_fp8_block::CONTRACT,
+            Self::XpuFp8Tensor => &backends::xpu_fp8_tensor::CONTRACT,
+            Self::XpuInt4 => &backends::xpu_int4::CONTRACT,
+            Self::XpuMxfp4 => &backends::xpu_mxfp4::CONTRACT,
+            Self::XpuMxfp8 => &backends::xpu_mxfp8::CONTRACT,
+            Self::XpuUnquantized => &backends::xpu_unquantized::CONTRACT,
+            Self::ZenCpuInt4 => &backends::zen_cpu_int4::CONTRACT,
         }
     }
 
     /// The row's name in the table.
     pub fn name(self) -> &'static str {
         match self {
+            Self::AiterFp8Block => "aiter_fp8_block",
+            Self::AiterFp8Channel => "aiter_fp8_channel",
+            Self::AiterFp8Tensor => "aiter_fp8_tensor",
+            Self::AiterFp8TensorDynamic => "aiter_fp8_tensor_dynamic",
+            Self::AiterMxfp4Bf16 => "aiter_mxfp4_bf16",
+            Self::AiterMxfp4Fp8 => "aiter_mxfp4_fp8",
+            Self::AiterMxfp4Mxfp4 => "aiter_mxfp4_mxfp4",
+            Self::AiterMxfp8 => "aiter_mxfp8",
+            Self::AiterTritonMxfp4Bf16 => "aiter_triton_mxfp4_bf16",
+            Self::AiterTritonMxfp4Mxfp4 => "aiter_triton_mxfp4_mxfp4",
+            Self::AiterUnquantized => "aiter_unquantized",
+            Self::B12xMxfp4Bf16 => "b12x_mxfp4_bf16",
+            Self::B12xMxfp4Mxfp8 => "b12x_mxfp4_mxfp8",
+            Self::B12xNvfp4 => "b12x_nvfp4",
+            Self::B12xNvfp4A16 => "b12x_nvfp4_a16",
+            Self::BatchedCutlassFp8PerTensor => "batched_cutlass_fp8_per_tensor",
+            Self::BatchedCutlassFp8PerTensorDynamic => {
+                "batched_cutlass_fp8_per_tensor_dynamic"
+            }
+            Self::BatchedCutlassFp8PerToken => "batched_cutlass_fp8_per_token",
+            Self::BatchedDeepgemmFp8BlockSm100 => "batched_deepgemm_fp8_block_sm100",
+            Self::BatchedDeepgemmFp8BlockSm90 => "batched_deepgemm_fp8_block_sm90",
+            Self::BatchedMarlinInt4G128 => "batched_marlin_int4_g128",
+            Self::BatchedMarlinInt4G32 => "batched_marlin_int4_g32",
+            Self::BatchedMarlinInt8G128 => "batched_marlin_int8_g128",
+            Self::BatchedMarlinMxfp4 => "batched_marlin_mxfp4",
+            Self::BatchedMarlinUint4G128 => "batched_marlin_uint4_g128",
+            Self::BatchedMarlinUint4G32 => "batched_marlin_uint4_g32",
+            Self::BatchedTritonFp8Block => "batched_triton_fp8_block",
+            Self::BatchedTritonFp8Channel => "batched_triton_fp8_channel",
+            Self::BatchedTritonFp8Tensor => "batched_triton_fp8_tensor",
+            Self::BatchedTritonFp8TensorDynamic => "batched_triton_fp8_tensor_dynamic",
+            Self::BatchedTritonFp8TensorToken => "batched_triton_fp8_tensor_token",
+            Self::BatchedTritonUnquantized => "batched_triton_unquantized",
+            Self::CpuFp8Block => "cpu_fp8_block",
+            Self::CpuFp8W8a8Block => "cpu_fp8_w8a8_block",
+            Self::CpuInt4 => "cpu_int4",
+            Self::CpuInt8Channel => "cpu_int8_channel",
+            Self::CpuMxfp4 => "cpu_mxfp4",
+            Self::CpuUnquantized => "cpu_unquantized",
+            Self::CpuW4a8Int8 => "cpu_w4a8_int8",
             Self::CutlassFp8PerTensor => "cutlass_fp8_per_tensor",
+            Self::CutlassFp8PerTensorDynamic => "cutlass_fp8_per_tensor_dynamic",
             Self::CutlassFp8PerToken => "cutlass_fp8_per_token",
+            Self::CutlassMxfp4Mxfp4 => "cutlass_mxfp4_mxfp4",
+            Self::CutlassNvfp4 => "cutlass_nvfp4",
+            Self::CutlassW4a8 => "cutlass_w4a8",
             Self::DeepgemmFp8BlockSm100 => "deepgemm_fp8_block_sm100",
             Self::DeepgemmFp8BlockSm90 => "deepgemm_fp8_block_sm90",
+            Self::DeepgemmMxfp4 => "deepgemm_mxfp4",
+            Self::DeepgemmMxfp8 => "deepgemm_mxfp8",
+            Self::EmulationInt4G128 => "emulation_int4_g128",
+            Self::EmulationInt4G32 => "emulation_int4_g32",
+            Self::EmulationMxfp4 => "emulation_mxfp4",
+            Self::EmulationMxfp8 => "emulation_mxfp8",
+            Self::EmulationNvfp4 => "emulation_nvfp4",
+            Self::EmulationUint4G128 => "emulation_uint4_g128",
+            Self::EmulationUint4G32 => "emulation_uint4_g32",
+            Self::FlashinferB12xNvfp4 => "flashinfer_b12x_nvfp4",
+            Self::FlashinferCutedslBatchedNvfp4 => "flashinfer_cutedsl_batched_nvfp4",
             Self::FlashinferCutedslNvfp4 => "flashinfer_cutedsl_nvfp4",
+            Self::FlashinferCutedslNvfp4Token => "flashinfer_cutedsl_nvfp4_token",
+            Self::FlashinferCutlassFp8Block => "flashinfer_cutlass_fp8_block",
+            Self::FlashinferCutlassFp8Tensor => "flashinfer_cutlass_fp8_tensor",
+            Self::FlashinferCutlassMxfp4Bf16 => "flashinfer_cutlass_mxfp4_bf16",
             Self::FlashinferCutlassMxfp4Mxfp8 => "flashinfer_cutlass_mxfp4_mxfp8",
             Self::FlashinferCutlassNvfp4 => "flashinfer_cutlass_nvfp4",
+            Self::FlashinferCutlassUnquantized => "flashinfer_cutlass_unquantized",
+            Self::FlashinferMoeEpCutedslMxfp4 => "flashinfer_moe_ep_cutedsl_mxfp4",
+            Self::FlashinferMoeEpCutedslNvfp4 => "flashinfer_moe_ep_cutedsl_nvfp4",
+            Self::FlashinferMoeEpDeepGemmMxfp4 => "flashinfer_moe_ep_deep_gemm_mxfp4",
+            Self::FlashinferTrtllmFp8Block => "flashinfer_trtllm_fp8_block",
+            Self::FlashinferTrtllmFp8Tensor => "flashinfer_trtllm_fp8_tensor",
+            Self::FlashinferTrtllmMxfp4Bf16 => "flashinfer_trtllm_mxfp4_bf16",
             Self::FlashinferTrtllmMxfp4Mxfp8 => "flashinfer_trtllm_mxfp4_mxfp8",
+            Self::FlashinferTrtllmMxfp8 => "flashinfer_trtllm_mxfp8",
+            Self::FlashinferTrtllmMxint4 => "flashinfer_trtllm_mxint4",
             Self::FlashinferTrtllmNvfp4 => "flashinfer_trtllm_nvfp4",
+            Self::FlashinferTrtllmNvfp4Token => "flashinfer_trtllm_nvfp4_token",
+            Self::FlashinferTrtllmUnquantized => "flashinfer_trtllm_unquantized",
+            Self::HpcFp8Block => "hpc_fp8_block",
+            Self::HpcFp8Tensor => "hpc_fp8_tensor",
+            Self::HummingFp8Block => "humming_fp8_block",
+            Self::HummingFp8Channel => "humming_fp8_channel",
+            Self::HummingFp8Tensor => "humming_fp8_tensor",
+            Self::HummingFp8TensorGroup128 => "humming_fp8_tensor_group128",
+            Self::HummingFp8TensorToken => "humming_fp8_tensor_token",
+            Self::HummingInt4G128 => "humming_int4_g128",
+            Self::HummingInt4G32 => "humming_int4_g32",
+            Self::HummingInt8Channel => "humming_int8_channel",
+            Self::HummingInt8G128 => "humming_int8_g128",
+            Self::HummingMxfp4 => "humming_mxfp4",
+            Self::HummingMxfp8 => "humming_mxfp8",
+            Self::HummingNvfp4 => "humming_nvfp4",
+            Self::HummingUint4G32 => "humming_uint4_g32",
+            Self::HummingW4a8 => "humming_w4a8",
+            Self::MarlinFp8Block => "marlin_fp8_block",
+            Self::MarlinFp8Channel => "marlin_fp8_channel",
+            Self::MarlinFp8Tensor => "marlin_fp8_tensor",
+            Self::MarlinInt4G128 => "marlin_int4_g128",
+            Self::MarlinInt4G32 => "marlin_int4_g32",
+            Self::MarlinInt8G128 => "marlin_int8_g128",
             Self::MarlinMxfp4 => "marlin_mxfp4",
+            Self::MarlinMxfp8 => "marlin_mxfp8",
+            Self::MarlinNvfp4 => "marlin_nvfp4",
+            Self::MarlinUint4G128 => "marlin_uint4_g128",
+            Self::MarlinUint4G32 => "marlin_uint4_g32",
+            Self::MoonepUnquantized => "moonep_unquantized",
+            Self::Rdna3Int4 => "rdna3_int4",
+            Self::Rdna3Int4G32 => "rdna3_int4_g32",
+            Self::TritonFp8Block => "triton_fp8_block",
+            Self::TritonFp8Block64 => "triton_fp8_block64",
+            Self::TritonFp8Channel => "triton_fp8_channel",
+            Self::TritonFp8Tensor => "triton_fp8_tensor",
+            Self::TritonFp8TensorDynamic => "triton_fp8_tensor_dynamic",
+            Self::TritonFp8TensorToken => "triton_fp8_tensor_token",
+            Self::TritonInt4G128 => "triton_int4_g128",
+            Self::TritonInt4G32 => "triton_int4_g32",
+            Self::TritonInt8Channel => "triton_int8_channel",
+            Self::TritonInt8G128 => "triton_int8_g128",
+            Self::TritonInt8Tensor => "triton_int8_tensor",
+            Self::TritonMxfp4Gfx950 => "triton_mxfp4_gfx950",
+            Self::TritonMxfp4Rocm => "triton_mxfp4_rocm",
             Self::TritonMxfp4Sm100 => "triton_mxfp4_sm100",
             Self::TritonMxfp4Sm90 => "triton_mxfp4_sm90",
             Self::TritonMxfp8 => "triton_mxfp8",
+            Self::TritonUint4G128 => "triton_uint4_g128",
+            Self::TritonUint4G32 => "triton_uint4_g32",
+            Self::TritonUnfusedMxfp4Gfx950 => "triton_unfused_mxfp4_gfx950",
+            Self::TritonUnfusedMxfp4Rocm => "triton_unfused_mxfp4_rocm",
+            Self::TritonUnfusedMxfp4Sm100 => "triton_unfused_mxfp4_sm100",
+            Self::TritonUnfusedMxfp4Sm90 => "triton_unfused_mxfp4_sm90",
             Self::TritonUnquantized => "triton_unquantized",
+            Self::XpuFp8Block => "xpu_fp8_block",
+            Self::XpuFp8Tensor => "xpu_fp8_tensor",
+            Self::XpuInt4 => "xpu_int4",
+            Self::XpuMxfp4 => "xpu_mxfp4",
+            Self::XpuMxfp8 => "xpu_mxfp8",
+            Self::XpuUnquantized => "xpu_unquantized",
+            Self::ZenCpuInt4 => "zen_cpu_int4",
         }
     }
 }

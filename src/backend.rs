@@ -2,7 +2,7 @@
 
 use crate::format::{Format, FormatSpec, Rounding};
 use crate::layout::{Layout, Order, Payload, ScaleLayout, UNSCALED};
-use crate::oracle::ExpertsClass;
+use crate::oracle::{Device, ExpertsClass};
 use crate::words::vocabulary;
 
 /// Something that either the table says or only the vendor's library knows.
@@ -44,8 +44,14 @@ pub struct Contract {
     /// The activation functions it honours, each with the parameters that it honours. All else is
     /// refused.
     pub activations: &'static [Honoured],
+    /// The schemes of `[scheme.x]` that it serves.
+    pub serves: &'static [&'static str],
+    /// The devices that it describes; `None` for all that its classes run on.
+    pub devices: Option<&'static [Device]>,
     /// The engine's kernel classes, in the order in which it tries them.
     pub experts: &'static [ExpertsClass],
+    /// Those of the classes that run this row; empty for all.
+    pub classes: &'static [&'static str],
     /// What each transport of the table does for this row.
     pub deliveries: &'static [(&'static str, Delivery)],
 }

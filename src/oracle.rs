@@ -1,170 +1,65 @@
 //! The oracle: which backend runs a family of weights, and why not the others.
 //!
-//! An order of rows and the rules that change it are const data made from `[oracle.x]`; the one
-//! evaluator is here. A row is tried class by class; it is chosen with the first class that accepts
-//! the request, and refused with one reason for each class if none does.
+//! An order of members, the classes of each and the rules that change the order are const data made
+//! from `[oracle.x]`; the one evaluator is here. A member of the engine's enum is tried class by class;
+//! it is chosen with the first class that accepts the request, and refused with one reason for each
+//! class if none does. The checks of a class, and their order, are vLLM's `is_supported_config`.
+
+mod reason;
+mod request;
+mod when;
 
 use std::fmt;
 
-use crate::backend::{Activation, Contract, Kernel};
-use crate::words::vocabulary;
+pub use reason::{Reason, Stated};
+pub use request::{
+    ActivationFormat, All2all, Checkpoint, Device, Engine, Feature, GemmType, Parallel, Request,
+    RoutingMethod, Switch, TokenType,
+};
+pub use when::{Choice, Range, Setting, When};
 
-/// What a layer asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    /// Whose order is followed.
-    pub engine: Engine,
-    /// The device.
-    pub device: Device,
-    /// Libraries that are not installed.
-    pub missing_libraries: Vec<String>,
-    /// The activation function between the GEMMs.
-    pub activation: Activation,
-    /// The format that tokens have to be quantised to, by its name in the table; `None` leaves it to
-    /// the order.
-    pub input_format: Option<String>,
-    /// The hidden size.
-    pub hidden: usize,
-    /// How the router picks experts.
-    pub routing: RoutingMethod,
-    /// How the layer is spread over ranks.
-    pub parallel: Parallel,
-}
-
-impl Request {
-    /// One rank, every library installed, softmax after top-k, vLLM's order, no format asked for.
-    pub fn new(device: Device, activation: Activation, hidden: usize) -> Self {
-        Self {
-            engine: Engine::Vllm,
-            device,
-            missing_libraries: Vec::new(),
-            activation,
-            input_format: None,
-            hidden,
-            routing: RoutingMethod::Renormalize,
-            parallel: Parallel { data_parallel: 1, expert_parallel: 1, all2all: None },
-        }
-    }
-}
-
-/// How a layer is spread over ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Parallel {
-    /// Data-parallel ranks.
-    pub data_parallel: usize,
-    /// Expert-parallel ranks.
-    pub expert_parallel: usize,
-    /// The all-to-all in use; `None` if tokens stay on their rank.
-    pub all2all: Option<All2all>,
-}
-
-vocabulary! {
-    /// Whose order of rows an oracle follows.
-    Engine {
-        /// vLLM's.
-        Vllm = "vllm",
-        /// This crate's own: only rows that it executes, wherever it executes them.
-        Native = "native",
-    }
-}
-
-vocabulary! {
-    /// A device, by its architecture.
-    Device {
-        /// Turing.
-        Sm75 = "sm_75",
-        /// A100.
-        Sm80 = "sm_80",
-        /// A10, RTX 30.
-        Sm86 = "sm_86",
-        /// L4, L40, RTX 40.
-        Sm89 = "sm_89",
-        /// H100, H200.
-        Sm90 = "sm_90",
-        /// B200.
-        Sm100 = "sm_100",
-        /// B300.
-        Sm103 = "sm_103",
-        /// Thor.
-        Sm110 = "sm_110",
-        /// RTX 50, RTX PRO 6000.
-        Sm120 = "sm_120",
-        /// DGX Spark.
-        Sm121 = "sm_121",
-        /// Instinct MI300.
-        Gfx942 = "gfx942",
-        /// Instinct MI350.
-        Gfx950 = "gfx950",
-        /// Instinct MI450.
-        Gfx1250 = "gfx1250",
-    }
-}
-
-vocabulary! {
-    /// How the router picks experts. vLLM's `RoutingMethodType`.
-    RoutingMethod {
-        /// Softmax, then top-k.
-        Default = "default",
-        /// Top-k, then softmax over the k.
-        Renormalize = "renormalize",
-        /// Softmax, top-k, then weights scaled to a sum of 1.
-        RenormalizeNaive = "renormalize_naive",
-        /// Sigmoid with a bias, top-k groups, then top-k.
-        DeepseekV3 = "deepseek_v3",
-        /// Top-1, then sigmoid.
-        Llama4 = "llama4",
-        /// Top-k of the scores as they are.
-        Topk = "topk",
-        /// Sigmoid, then top-k.
-        Sigmoid = "sigmoid",
-        /// The same, then weights scaled to a sum of 1.
-        SigmoidRenorm = "sigmoid_renorm",
-        /// Sigmoid with a bias for the choice, top-k, then weights scaled to a sum of 1.
-        Minimax2 = "minimax2",
-    }
-}
-
-vocabulary! {
-    /// An all-to-all implementation. vLLM's `--all2all-backend`.
-    All2all {
-        /// All-gather and reduce-scatter.
-        AllgatherReducescatter = "allgather_reducescatter",
-        /// DeepEP, high throughput.
-        DeepepHighThroughput = "deepep_high_throughput",
-        /// DeepEP, low latency.
-        DeepepLowLatency = "deepep_low_latency",
-        /// DeepEP v2.
-        DeepepV2 = "deepep_v2",
-        /// FlashInfer over NVLink, one-sided.
-        FlashinferNvlinkOneSided = "flashinfer_nvlink_one_sided",
-        /// FlashInfer over NVLink, two-sided.
-        FlashinferNvlinkTwoSided = "flashinfer_nvlink_two_sided",
-        /// MoonEP.
-        Moonep = "moonep",
-        /// Mori.
-        Mori = "mori",
-        /// NIXL.
-        NixlEp = "nixl_ep",
-    }
-}
-
-vocabulary! {
-    /// Humming's two ways of reading routed tokens.
-    GemmType {
-        /// By index.
-        Indexed = "indexed",
-        /// Grouped by expert.
-        Grouped = "grouped",
-    }
-}
+use crate::backend::{Activation, Contract};
 
 /// A kernel class of the engine, with what it asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpertsClass {
     /// The engine's class name.
     pub name: &'static str,
+    /// Whether it routes itself.
+    pub kind: ClassKind,
+    /// When the engine tries it at all.
+    pub when: When,
+    /// What it can do beyond the usual.
+    pub offers: &'static [Feature],
     /// What it asks for.
     pub requires: Requires,
+    /// What it refuses before all else.
+    pub refuses_first: &'static [Refusal],
+    /// What it refuses after all else.
+    pub refuses: &'static [Refusal],
+}
+
+impl ExpertsClass {
+    /// A class that is handed routed tokens, is always tried, offers nothing beyond the usual and asks
+    /// for nothing.
+    pub const MODULAR: Self = Self {
+        name: "",
+        kind: ClassKind::Modular,
+        when: When::ALWAYS,
+        offers: &[],
+        requires: Requires::NOTHING,
+        refuses_first: &[],
+        refuses: &[],
+    };
+}
+
+/// Whether a class routes itself. vLLM's pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClassKind {
+    /// It is handed router logits.
+    Monolithic,
+    /// It is handed routed tokens.
+    Modular,
 }
 
 /// Where an engine's kernel may be selected. An absent (`None` or empty) field restricts nothing.
@@ -172,96 +67,93 @@ pub struct ExpertsClass {
 pub struct Requires {
     /// Devices it runs on.
     pub devices: Option<&'static [Device]>,
+    /// Whether a refused device also means that AITER is off.
+    pub needs_aiter: Option<Aiter>,
     /// Libraries it needs.
     pub libraries: &'static [&'static str],
+    /// Settings it needs.
+    pub settings: &'static [(&'static Setting, Switch)],
+    /// Activation functions it implements.
+    pub activations: Option<&'static [Activation]>,
     /// Routing methods it implements.
     pub routing: Option<&'static [RoutingMethod]>,
+    /// Types of router logits it takes.
+    pub router_dtype: Option<&'static [TokenType]>,
+    /// How it is handed tokens.
+    pub activation_format: ActivationFormat,
     /// The only all-to-alls it works behind; an empty list allows none.
     pub all2all: Option<&'static [All2all]>,
     /// All-to-alls it does not work behind.
     pub all2all_refused: &'static [All2all],
+    /// Whether it needs an all-to-all.
+    pub all2all_use: Need,
     /// The most data-parallel ranks.
     pub data_parallel_max: Option<usize>,
+    /// Whether experts have to be, or may be, spread over ranks.
+    pub expert_parallel: Need,
+    /// Whether it works with sequence-parallel ranks.
+    pub sequence_parallel: Need,
     /// Its GEMM type, if the engine prefers one type by configuration.
     pub gemm_type: Option<GemmType>,
     /// What must divide the hidden size.
     pub hidden_multiple: Option<usize>,
 }
 
+/// What a refused device says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aiter {
+    /// That AITER is off or missing.
+    Off,
+}
+
+/// Whether something is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// It may be or not.
+    Free,
+    /// It has to be.
+    Required,
+    /// It must not be.
+    Refused,
+}
+
 impl Requires {
     /// Restricts nothing.
     pub const NOTHING: Self = Self {
         devices: None,
+        needs_aiter: None,
         libraries: &[],
+        settings: &[],
+        activations: None,
         routing: None,
+        router_dtype: None,
+        activation_format: ActivationFormat::Standard,
         all2all: None,
         all2all_refused: &[],
+        all2all_use: Need::Free,
         data_parallel_max: None,
+        expert_parallel: Need::Free,
+        sequence_parallel: Need::Free,
         gemm_type: None,
         hidden_multiple: None,
     };
 }
 
-/// Why a class, or a row that has none, was not chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// The class does not run on the device.
-    Device(Device),
-    /// A library that it needs is missing.
-    Library(&'static str),
-    /// The row does not honour the activation function.
-    Activation(Activation),
-    /// The row reads no tokens in the format asked for.
-    QuantScheme,
-    /// The class does not work behind the all-to-all or with that many ranks.
-    ParallelConfig,
-    /// The class does not implement the routing method.
-    RoutingMethod(RoutingMethod),
-    /// The class takes no such hidden size.
-    HiddenDim {
-        /// What must divide it.
-        multiple: usize,
-    },
-    /// The engine prefers the other GEMM type for this configuration.
-    HummingGemmType,
-}
-
-impl Reason {
-    /// The reason's name in vLLM's vocabulary.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Device(_) | Self::Library(_) => "device",
-            Self::Activation(_) => "activation",
-            Self::QuantScheme => "quant_scheme",
-            Self::ParallelConfig => "parallel_config",
-            Self::RoutingMethod(_) => "routing_method",
-            Self::HiddenDim { .. } => "hidden_dim",
-            Self::HummingGemmType => "humming_gemm_type",
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Device(device) => write!(f, "does not run on {device}"),
-            Self::Library(library) => write!(f, "needs the library `{library}`"),
-            Self::Activation(function) => write!(f, "does not honour the activation function {function}"),
-            Self::QuantScheme => f.write_str("does not read tokens in the format asked for"),
-            Self::ParallelConfig => f.write_str("does not work with this all-to-all and number of ranks"),
-            Self::RoutingMethod(method) => write!(f, "does not implement {method} routing"),
-            Self::HiddenDim { multiple } => write!(f, "takes hidden sizes that are multiples of {multiple}"),
-            Self::HummingGemmType => f.write_str("is not the GEMM type preferred for this configuration"),
-        }
-    }
+/// Something refused in a situation.
+#[derive(Debug, Clone, Copy)]
+pub struct Refusal {
+    /// The situation.
+    pub when: When,
+    /// Why.
+    pub reason: Stated,
 }
 
 /// A refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rejected {
-    /// The row.
-    pub row: &'static str,
-    /// The class; `None` if the row names none.
+    /// The member of the engine's enum; in this crate's own order, the row.
+    pub backend: &'static str,
+    /// The class; `None` where there is none, or the member is refused before its classes are asked.
     pub class: Option<&'static str>,
     /// Why.
     pub reason: Reason,
@@ -270,8 +162,8 @@ pub struct Rejected {
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.class {
-            Some(class) => write!(f, "{} ({class}): {}", self.row, self.reason),
-            None => write!(f, "{}: {}", self.row, self.reason),
+            Some(class) => write!(f, "{} ({class}): {}", self.backend, self.reason),
+            None => write!(f, "{}: {}", self.backend, self.reason),
         }
     }
 }
@@ -281,20 +173,81 @@ impl fmt::Display for Rejected {
 pub struct Selection {
     /// The row.
     pub contract: &'static Contract,
+    /// The member of the engine's enum; in this crate's own order, the row.
+    pub backend: &'static str,
     /// The engine's class; `None` if the row names none, or the order is this crate's own.
     pub class: Option<&'static str>,
     /// Every refusal met before the choice, in order.
     pub rejected: Vec<Rejected>,
 }
 
-/// No row fits.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("no {family} backend fits: {}", rejected.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct NothingFits {
-    /// The family of weights.
-    pub family: &'static str,
-    /// Every refusal, in order; empty if the engine has no order for the family.
-    pub rejected: Vec<Rejected>,
+/// Why there is no choice.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoSelection {
+    /// No row fits.
+    #[error("no {family} backend fits: {}", list(rejected))]
+    NothingFits {
+        /// The family of weights.
+        family: &'static str,
+        /// Every refusal, in order; empty if the engine has no order for the family.
+        rejected: Vec<Rejected>,
+    },
+    /// What was asked for, by name or by a setting, does not fit; nothing else is tried in its place.
+    #[error("the {family} backend asked for ({asked}) does not fit: {}", list(rejected))]
+    AskedFor {
+        /// The family of weights.
+        family: &'static str,
+        /// The name, or the setting.
+        asked: String,
+        /// Every refusal, in order.
+        rejected: Vec<Rejected>,
+    },
+    /// The request is refused before any row is asked.
+    #[error("{family} weights: {}", reason.sentence())]
+    Refused {
+        /// The family of weights.
+        family: &'static str,
+        /// Why.
+        reason: Stated,
+    },
+    /// A name that the family does not have.
+    #[error("there is no {family} backend `{name}`{}; the family has {}", meant(name, known), known.join(", "))]
+    UnknownName {
+        /// The family of weights.
+        family: &'static str,
+        /// The name.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// A name that the engine has dropped.
+    #[error("`{name}` was dropped after {until}; write {instead}")]
+    Dropped {
+        /// The name.
+        name: &'static str,
+        /// The last release that had it.
+        until: &'static str,
+        /// What does its work now.
+        instead: &'static str,
+    },
+}
+
+impl NoSelection {
+    /// Every refusal that led to it.
+    pub fn rejected(&self) -> &[Rejected] {
+        match self {
+            Self::NothingFits { rejected, .. } | Self::AskedFor { rejected, .. } => rejected,
+            _ => &[],
+        }
+    }
+}
+
+fn list(rejected: &[Rejected]) -> String {
+    rejected.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn meant(name: &str, known: &[&'static str]) -> String {
+    crate::words::UnknownWord { word: name.to_owned(), known: known.to_vec() }.meant()
 }
 
 /// A family's orders. Made from `[oracle.x]`.
@@ -304,183 +257,371 @@ pub struct Oracle {
     pub family: &'static str,
     /// One order for each engine that has one.
     pub orders: &'static [Order],
+    /// Names that the engine has dropped.
+    pub dropped: &'static [Dropped],
 }
 
-/// One engine's order of rows.
+/// A name that an engine has dropped.
+#[derive(Debug)]
+pub struct Dropped {
+    /// The name.
+    pub name: &'static str,
+    /// The last release that had it.
+    pub until: &'static str,
+    /// What does its work now.
+    pub instead: &'static str,
+}
+
+/// One engine's order.
 #[derive(Debug)]
 pub struct Order {
     /// The engine.
     pub engine: Engine,
-    /// The rows, best first.
-    pub rows: &'static [&'static Contract],
+    /// What a token format that is asked for does.
+    pub input: InputRule,
+    /// The schemes that ask for none.
+    pub plain_schemes: &'static [&'static str],
+    /// The members, best first.
+    pub members: &'static [Member],
+    /// Members that are tried only where they are asked for by name.
+    pub explicit: &'static [Member],
+    /// Names that are taken for no name.
+    pub ignored_names: &'static [&'static str],
+    /// Requests that are refused before any member is asked.
+    pub refuse: &'static [Refusal],
     /// Rules that change the order, applied one after the other.
     pub reorder: &'static [Reorder],
+}
+
+/// What the scheme of a request does to an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputRule {
+    /// Only rows that serve it are chosen.
+    Required,
+    /// Rows that serve it are tried first, rows that read 16-bit tokens after them, no others.
+    Preferred,
+    /// Nothing.
+    Ignored,
+}
+
+/// A member of the engine's enum: rows that are tried as one.
+#[derive(Debug, Clone, Copy)]
+pub struct Member {
+    /// Its name; that of the row where the engine has none.
+    pub name: &'static str,
+    /// Names that users ask for it by.
+    pub flags: &'static [&'static str],
+    /// Its rows.
+    pub rows: &'static [&'static Contract],
+    /// What is refused before its classes are asked.
+    pub refuse: &'static [Refusal],
 }
 
 /// A rule that changes an order in some situations.
 #[derive(Debug)]
 pub struct Reorder {
     /// The situation.
-    pub when: Situation,
+    pub when: When,
     /// The change.
     pub change: Change,
 }
 
-/// When a rule applies: where every field that is there holds.
-#[derive(Debug)]
-pub struct Situation {
-    /// On one of these devices.
-    pub devices: Option<&'static [Device]>,
-    /// With one of these activation functions.
-    pub activations: Option<&'static [Activation]>,
-}
-
-/// A change of an order, by row name.
+/// A change of an order, by member.
 #[derive(Debug)]
 pub enum Change {
-    /// Moves a row directly before another.
+    /// Moves a member directly before another.
     Before {
-        /// The row that moves.
-        row: &'static str,
-        /// The row it goes to.
+        /// The member that moves.
+        member: &'static str,
+        /// The member it goes to.
         anchor: &'static str,
     },
-    /// Moves a row directly after another.
+    /// Moves a member directly after another.
     After {
-        /// The row that moves.
-        row: &'static str,
-        /// The row it goes to.
+        /// The member that moves.
+        member: &'static str,
+        /// The member it goes to.
         anchor: &'static str,
     },
-    /// Moves a row to the front.
+    /// Moves a member to the front.
     First(&'static str),
-    /// Moves a row to the end.
+    /// Moves a member to the end.
     Last(&'static str),
-    /// Takes rows out.
+    /// Takes members out.
     Drop(&'static [&'static str]),
-    /// Takes all other rows out.
+    /// Takes all other members out.
     Only(&'static [&'static str]),
+    /// Leaves only these, whatever name is asked for.
+    Force(&'static [&'static str]),
 }
 
 /// Follows `oracle` for `request`.
 ///
 /// # Errors
-/// [`NothingFits`], with every refusal, if no row accepts the request.
-pub fn evaluate(oracle: &Oracle, request: &Request) -> Result<Selection, NothingFits> {
+/// [`NoSelection`] if no row accepts the request, or the one asked for does not, with every refusal.
+pub fn evaluate(oracle: &Oracle, request: &Request) -> Result<Selection, NoSelection> {
+    let family = oracle.family;
+    let Some(order) = oracle.orders.iter().find(|order| order.engine == request.engine) else {
+        return Err(NoSelection::NothingFits { family, rejected: Vec::new() });
+    };
+    let name = request.backend.as_deref().filter(|name| !order.ignored_names.contains(name));
+    let choice = if name.is_some() { Choice::Named } else { Choice::Automatic };
+    if let Some(refusal) = order.refuse.iter().find(|refusal| refusal.when.holds(request, choice)) {
+        return Err(NoSelection::Refused { family, reason: refusal.reason });
+    }
+    let (candidates, asked) = candidates(oracle, order, request, name, choice)?;
     let mut rejected = Vec::new();
-    for contract in order_for(oracle, request) {
-        match accept(contract, request, &mut rejected) {
-            Some(class) => return Ok(Selection { contract, class, rejected }),
-            None => continue,
+    for member in candidates {
+        if let Some((contract, class)) = accept(order, member, request, choice, &mut rejected) {
+            return Ok(Selection { contract, backend: member.name, class, rejected });
         }
     }
-    Err(NothingFits { family: oracle.family, rejected })
+    Err(match asked {
+        Some(asked) => NoSelection::AskedFor { family, asked, rejected },
+        None => NoSelection::NothingFits { family, rejected },
+    })
 }
 
-fn order_for(oracle: &Oracle, request: &Request) -> Vec<&'static Contract> {
-    let Some(order) = oracle.orders.iter().find(|order| order.engine == request.engine) else {
-        return Vec::new();
+type Candidates = Vec<&'static Member>;
+
+/// The members to try, in order, and what was asked for, if something was.
+fn candidates(
+    oracle: &Oracle,
+    order: &'static Order,
+    request: &Request,
+    name: Option<&str>,
+    choice: Choice,
+) -> Result<(Candidates, Option<String>), NoSelection> {
+    let all = || order.members.iter().chain(order.explicit);
+    let mut members: Candidates = match name {
+        None => order.members.iter().collect(),
+        Some(name) => all().filter(|member| member.flags.contains(&name)).collect(),
     };
-    let mut rows = order.rows.to_vec();
-    for rule in order.reorder.iter().filter(|rule| applies(&rule.when, request)) {
-        change(&mut rows, &rule.change);
+    let mut forced = false;
+    for rule in order.reorder.iter().filter(|rule| rule.when.holds(request, choice)) {
+        if let Change::Force(names) = rule.change {
+            members = all().filter(|member| names.contains(&member.name)).collect();
+            forced = true;
+            break;
+        }
+        change(&mut members, &rule.change);
     }
-    rows
+    if let Some(name) = name.filter(|name| !forced && !all().any(|member| member.flags.contains(name))) {
+        return Err(unknown(oracle, all(), name));
+    }
+    if order.input == InputRule::Preferred {
+        prefer(&mut members, order, request);
+    }
+    let asked = name.map(str::to_owned).or_else(|| forced.then(|| "a setting".to_owned()));
+    Ok((members, asked))
 }
 
-fn applies(when: &Situation, request: &Request) -> bool {
-    when.devices.is_none_or(|devices| devices.contains(&request.device))
-        && when.activations.is_none_or(|functions| functions.contains(&request.activation))
+fn unknown(oracle: &Oracle, members: impl Iterator<Item = &'static Member>, name: &str) -> NoSelection {
+    if let Some(dropped) = oracle.dropped.iter().find(|dropped| dropped.name.eq_ignore_ascii_case(name)) {
+        let Dropped { name, until, instead } = *dropped;
+        return NoSelection::Dropped { name, until, instead };
+    }
+    let mut known: Vec<&str> = members.flat_map(|member| member.flags).copied().collect();
+    known.sort_unstable();
+    known.dedup();
+    NoSelection::UnknownName { family: oracle.family, name: name.to_owned(), known }
 }
 
-fn change(rows: &mut Vec<&'static Contract>, change: &Change) {
-    let index = |rows: &[&Contract], name: &str| rows.iter().position(|row| row.name == name);
-    let mut move_to = |name: &str, place: &dyn Fn(&[&Contract]) -> usize| {
-        if let Some(from) = index(rows, name) {
-            let row = rows.remove(from);
-            let to = place(rows);
-            rows.insert(to, row);
+/// Members that serve the scheme of the request, then those that read 16-bit tokens. Where nothing but
+/// quantised tokens is to be had and none are asked for, all stay.
+fn prefer(members: &mut Candidates, order: &Order, request: &Request) {
+    let serves = |member: &&Member| member.rows.iter().any(|row| serves(row, request));
+    let is_plain = |member: &&Member| {
+        member.rows.iter().any(|row| row.gemm1_input.formats.iter().all(|format| format.block.is_none()))
+    };
+    let (first, rest): (Vec<_>, Vec<_>) = members.iter().copied().partition(serves);
+    let plain: Vec<_> = rest.into_iter().filter(is_plain).collect();
+    let asks_for_none = request.scheme.as_deref().is_none_or(|scheme| order.plain_schemes.contains(&scheme));
+    if !(first.is_empty() && plain.is_empty() && asks_for_none) {
+        *members = first.into_iter().chain(plain).collect();
+    }
+}
+
+fn change(members: &mut Candidates, change: &Change) {
+    let index = |members: &[&Member], name: &str| members.iter().position(|member| member.name == name);
+    let mut move_to = |name: &str, place: &dyn Fn(&[&Member]) -> usize| {
+        if let Some(from) = index(members, name) {
+            let member = members.remove(from);
+            let to = place(members);
+            members.insert(to, member);
         }
     };
     match change {
-        // The checker refuses a rule whose anchor is not in the order; a rule before this one may
-        // have dropped it, and then there is nothing to move to and the row goes last.
-        Change::Before { row, anchor } => move_to(row, &|rows| index(rows, anchor).unwrap_or(rows.len())),
-        Change::After { row, anchor } => {
-            move_to(row, &|rows| index(rows, anchor).map_or(rows.len(), |at| at + 1))
+        // The checker refuses a rule whose anchor is not in the order; a rule before this one may have
+        // dropped it, and then there is nothing to move to and the member goes last.
+        Change::Before { member, anchor } => {
+            move_to(member, &|members| index(members, anchor).unwrap_or(members.len()))
         }
-        Change::First(row) => move_to(row, &|_| 0),
-        Change::Last(row) => move_to(row, &|rows| rows.len()),
-        Change::Drop(names) => rows.retain(|row| !names.contains(&row.name)),
-        Change::Only(names) => rows.retain(|row| names.contains(&row.name)),
+        Change::After { member, anchor } => {
+            move_to(member, &|members| index(members, anchor).map_or(members.len(), |at| at + 1))
+        }
+        Change::First(member) => move_to(member, &|_| 0),
+        Change::Last(member) => move_to(member, &|members| members.len()),
+        Change::Drop(names) => members.retain(|member| !names.contains(&member.name)),
+        Change::Only(names) | Change::Force(names) => members.retain(|member| names.contains(&member.name)),
     }
 }
 
-/// The class with which `contract` accepts, or its refusals.
+/// Whether the row is one of those for the scheme of the request.
+fn serves(row: &Contract, request: &Request) -> bool {
+    request.scheme.as_deref().is_none_or(|scheme| row.serves.contains(&scheme))
+}
+
+/// The row and class with which `member` accepts, or its refusals.
 fn accept(
-    contract: &'static Contract,
+    order: &Order,
+    member: &'static Member,
     request: &Request,
+    choice: Choice,
     rejected: &mut Vec<Rejected>,
-) -> Option<Option<&'static str>> {
-    let row_reason = row_refuses(contract, request);
-    // This crate's kernels run wherever the crate does; `requires` speaks of the engine's.
-    if request.engine == Engine::Native || contract.experts.is_empty() {
-        debug_assert!(request.engine != Engine::Native || contract.kernel == Kernel::Generated);
-        return match row_reason {
-            None => Some(None),
-            Some(reason) => {
-                rejected.push(Rejected { row: contract.name, class: None, reason });
+) -> Option<(&'static Contract, Option<&'static str>)> {
+    let backend = member.name;
+    if let Some(refusal) = member.refuse.iter().find(|refusal| refusal.when.holds(request, choice)) {
+        rejected.push(Rejected { backend, class: None, reason: Reason::Stated(refusal.reason) });
+        return None;
+    }
+    let classes = member.rows.first().map_or(&[][..], |row| row.experts);
+    // This crate's kernels run wherever the crate does; classes speak of the engine's.
+    if request.engine == Engine::Native || classes.is_empty() {
+        let refused = |row: &&&Contract| row_refuses(row, request);
+        return match member.rows.iter().map(|row| (row, refused(&row))).find(|(_, reason)| reason.is_none()) {
+            Some((row, _)) => Some((row, None)),
+            None => {
+                let reason = member.rows.first().and_then(|row| refused(&row)).unwrap_or(Reason::QuantScheme);
+                rejected.push(Rejected { backend, class: None, reason });
                 None
             }
         };
     }
-    for class in contract.experts {
-        // The order of vLLM's `is_supported_config`: device, activation, scheme, then the rest.
-        let reason = class_lacks(&class.requires, request)
-            .or(row_reason)
-            .or_else(|| class_refuses(&class.requires, request));
-        match reason {
-            None => return Some(Some(class.name)),
-            Some(reason) => rejected.push(Rejected { row: contract.name, class: Some(class.name), reason }),
+    for class in classes.iter().filter(|class| class.when.holds(request, choice)) {
+        match class_accepts(order, member, class, request, choice) {
+            Ok(row) => return Some((row, Some(class.name))),
+            Err(reason) => rejected.push(Rejected { backend, class: Some(class.name), reason }),
         }
     }
     None
 }
 
-fn row_refuses(contract: &Contract, request: &Request) -> Option<Reason> {
-    if !contract.activations.iter().any(|honoured| honoured.function == request.activation) {
+fn row_refuses(row: &Contract, request: &Request) -> Option<Reason> {
+    if !row.activations.iter().any(|honoured| honoured.function == request.activation) {
         return Some(Reason::Activation(request.activation));
     }
-    let wanted = request.input_format.as_deref()?;
-    let reads = contract.gemm1_input.formats.iter().any(|format| format.name == wanted);
-    (!reads).then_some(Reason::QuantScheme)
+    (!serves(row, request)).then_some(Reason::QuantScheme)
 }
 
-fn class_lacks(requires: &Requires, request: &Request) -> Option<Reason> {
-    if requires.devices.is_some_and(|devices| !devices.contains(&request.device)) {
-        return Some(Reason::Device(request.device));
+/// The row of `member` that `class` runs for the request. The checks and their order are vLLM's.
+fn class_accepts(
+    order: &Order,
+    member: &Member,
+    class: &ExpertsClass,
+    request: &Request,
+    choice: Choice,
+) -> Result<&'static Contract, Reason> {
+    let stated = |refusals: &[Refusal]| {
+        refusals
+            .iter()
+            .find(|refusal| refusal.when.holds(request, choice))
+            .map(|found| Reason::Stated(found.reason))
+    };
+    let requires = &class.requires;
+    let offers = |feature: Feature| class.offers.contains(&feature);
+    let lacks = |feature: Feature| request.features.contains(&feature) && !offers(feature);
+    stated(class.refuses_first).map_or(Ok(()), Err)?;
+    runs(requires, request)?;
+    if request.activation.halves() == 1 && !offers(Feature::Plain) {
+        return Err(Reason::NoActAndMul(request.activation));
     }
-    let is_missing = |library: &&&str| request.missing_libraries.iter().any(|missing| missing == **library);
-    requires.libraries.iter().find(is_missing).map(|library| Reason::Library(library))
-}
-
-fn class_refuses(requires: &Requires, request: &Request) -> Option<Reason> {
-    let parallel = &request.parallel;
-    let behind = parallel.all2all.is_none_or(|all2all| {
-        requires.all2all.is_none_or(|allowed| allowed.contains(&all2all))
-            && !requires.all2all_refused.contains(&all2all)
-    });
-    if !behind || requires.data_parallel_max.is_some_and(|max| parallel.data_parallel > max) {
-        return Some(Reason::ParallelConfig);
+    let implements = requires.activations.is_none_or(|listed| listed.contains(&request.activation));
+    // Without a list of its own a class implements what its rows honour.
+    let honours =
+        |row: &Contract| row.activations.iter().any(|honoured| honoured.function == request.activation);
+    if !implements || (requires.activations.is_none() && !member.rows.iter().any(|row| honours(row))) {
+        return Err(Reason::Activation(request.activation));
+    }
+    let fits = |row: &&&Contract| {
+        row.devices.is_none_or(|devices| devices.contains(&request.device))
+            && (row.classes.is_empty() || row.classes.contains(&class.name))
+            && (order.input != InputRule::Required || serves(row, request))
+    };
+    let row = member.rows.iter().find(fits).ok_or(Reason::QuantScheme)?;
+    if lacks(Feature::LoadBalancing) || !goes_parallel(requires, &request.parallel) {
+        return Err(Reason::ParallelConfig);
+    }
+    if class.kind == ClassKind::Monolithic {
+        if lacks(Feature::HashRouting) {
+            return Err(Reason::HashRouting);
+        }
+        if lacks(Feature::DecomposedRouting) {
+            return Err(Reason::DecomposedRequired);
+        }
     }
     if requires.routing.is_some_and(|methods| !methods.contains(&request.routing)) {
-        return Some(Reason::RoutingMethod(request.routing));
+        return Err(Reason::RoutingMethod(request.routing));
+    }
+    if requires.router_dtype.is_some_and(|types| !types.contains(&request.router_dtype)) {
+        return Err(Reason::RouterLogitsDtype);
     }
     if let Some(multiple) =
         requires.hidden_multiple.filter(|multiple| !request.hidden.is_multiple_of(*multiple))
     {
-        return Some(Reason::HiddenDim { multiple });
+        return Err(Reason::HiddenDim { multiple });
     }
-    let preferred = if parallel.expert_parallel > 1 { GemmType::Grouped } else { GemmType::Indexed };
-    requires.gemm_type.filter(|gemm_type| *gemm_type != preferred).map(|_| Reason::HummingGemmType)
+    if requires.activation_format != request.activation_format() {
+        return Err(Reason::ActivationFormat);
+    }
+    if lacks(Feature::BatchInvariance) {
+        return Err(Reason::BatchInvariance);
+    }
+    if lacks(Feature::Lora) {
+        return Err(Reason::Lora);
+    }
+    let spread = request.parallel.expert_parallel.is_some();
+    let preferred = request.gemm_type.unwrap_or(if spread { GemmType::Grouped } else { GemmType::Indexed });
+    if requires.gemm_type.is_some_and(|gemm_type| gemm_type != preferred) {
+        return Err(Reason::HummingGemmType);
+    }
+    stated(class.refuses).map_or(Ok(row), Err)
+}
+
+/// Device, libraries and settings.
+fn runs(requires: &Requires, request: &Request) -> Result<(), Reason> {
+    let is_missing = |library: &&&str| request.missing_libraries.iter().any(|missing| missing == **library);
+    let is_off = |(setting, value): &&(&'static Setting, Switch)| {
+        request.setting(setting.name).unwrap_or(setting.default) != *value
+    };
+    let reason = if requires.devices.is_some_and(|devices| !devices.contains(&request.device)) {
+        Reason::Device(request.device)
+    } else if let Some(library) = requires.libraries.iter().find(is_missing) {
+        Reason::Library(library)
+    } else if let Some((setting, _)) = requires.settings.iter().find(is_off) {
+        Reason::Setting(setting.name)
+    } else {
+        return Ok(());
+    };
+    Err(match requires.needs_aiter {
+        Some(Aiter::Off) => Reason::AiterOff(request.device),
+        None => reason,
+    })
+}
+
+fn goes_parallel(requires: &Requires, parallel: &Parallel) -> bool {
+    let meets = |need: Need, is_so: Option<()>| match need {
+        Need::Free => true,
+        Need::Required => is_so.is_some(),
+        Need::Refused => is_so.is_none(),
+    };
+    let behind = parallel.all2all.is_none_or(|all2all| {
+        requires.all2all.is_none_or(|allowed| allowed.contains(&all2all))
+            && !requires.all2all_refused.contains(&all2all)
+    });
+    behind
+        && meets(requires.all2all_use, parallel.all2all.map(|_| ()))
+        && meets(requires.expert_parallel, parallel.expert_parallel.map(|_| ()))
+        && meets(requires.sequence_parallel, (parallel.sequence_parallel > 1).then_some(()))
+        && requires.data_parallel_max.is_none_or(|max| parallel.data_parallel <= max)
 }

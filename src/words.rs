@@ -56,7 +56,7 @@ impl UnknownWord {
         (distance <= self.word.len() / 2).then_some(nearest)
     }
 
-    fn meant(&self) -> String {
+    pub(crate) fn meant(&self) -> String {
         self.nearest().map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
     }
 }

@@ -14,7 +14,7 @@ use scalewright::generated::layouts::LAYOUTS;
 use scalewright::generated::oracle::{fp8, mxfp4, nvfp4};
 use scalewright::layout::{Extent, Fit, Layout};
 use scalewright::oracle::{
-    All2all, Device, Engine, NothingFits, Parallel, Request, RoutingMethod, Selection,
+    All2all, Device, Engine, NoSelection, Parallel, Request, RoutingMethod, Selection,
 };
 use scalewright_macros::backend_test;
 
@@ -109,82 +109,84 @@ fn gpt_oss(device: Device) -> Request {
     Request::new(device, Activation::Swigluoai, 2880)
 }
 
-fn chosen(selection: Result<Selection, NothingFits>) -> (&'static str, Option<&'static str>) {
+fn with_scheme(scheme: &str, request: Request) -> Request {
+    Request { scheme: Some(scheme.to_owned()), ..request }
+}
+
+fn chosen(selection: Result<Selection, NoSelection>) -> (&'static str, Option<&'static str>) {
     let selection = selection.unwrap();
     (selection.contract.name, selection.class)
 }
 
-/// Row, class and code of each refusal.
+/// Member, class and code of each refusal.
 fn refused(
-    selection: Result<Selection, NothingFits>,
+    selection: &Result<Selection, NoSelection>,
 ) -> Vec<(&'static str, Option<&'static str>, &'static str)> {
     let rejected = match selection {
-        Ok(selection) => selection.rejected,
-        Err(nothing) => nothing.rejected,
+        Ok(selection) => &selection.rejected,
+        Err(nothing) => nothing.rejected(),
     };
-    rejected.iter().map(|rejected| (rejected.row, rejected.class, rejected.reason.code())).collect()
+    rejected.iter().map(|rejected| (rejected.backend, rejected.class, rejected.reason.code())).collect()
 }
 
-const TRTLLM: &str = "flashinfer_trtllm_mxfp4_mxfp8";
-const CUTLASS: &str = "flashinfer_cutlass_mxfp4_mxfp8";
 const MONOLITHIC: Option<&str> = Some("TrtLlmMxfp4ExpertsMonolithic");
-const TRITON_SM90: &str = "triton_mxfp4_sm90";
 const OAI_MONOLITHIC: Option<&str> = Some("OAITritonMxfp4ExpertsMonolithic");
-const OAI: Option<&str> = Some("OAITritonExperts");
 const MODULAR: Option<&str> = Some("TrtLlmMxfp4ExpertsModular");
 
 #[test]
 fn blackwell_runs_the_monolithic_kernel() {
-    let selection = mxfp4::select(&gpt_oss(Device::Sm100));
-    assert_eq!(chosen(selection.clone()), (TRTLLM, MONOLITHIC));
-    assert!(refused(selection).is_empty());
+    let plain = mxfp4::select(&with_scheme("mxfp4", gpt_oss(Device::Sm100)));
+    assert!(refused(&plain).is_empty());
+    assert_eq!(chosen(plain), ("flashinfer_trtllm_mxfp4_bf16", MONOLITHIC));
+    let quantized = mxfp4::select(&with_scheme("mxfp4_mxfp8", gpt_oss(Device::Sm100)));
+    assert_eq!(chosen(quantized), ("flashinfer_trtllm_mxfp4_mxfp8", MONOLITHIC));
 }
 
 #[test]
 fn a_routing_method_or_an_all2all_of_its_own_needs_the_modular_kernel() {
+    let member = "FLASHINFER_TRTLLM_MXFP4_BF16";
     let other = Request { routing: RoutingMethod::Llama4, ..gpt_oss(Device::Sm100) };
-    let selection = mxfp4::select(&other);
-    assert_eq!(chosen(selection.clone()), (TRTLLM, MODULAR));
-    assert_eq!(refused(selection), [(TRTLLM, MONOLITHIC, "routing_method")]);
+    let selection = mxfp4::select(&with_scheme("mxfp4", other));
+    assert_eq!(refused(&selection), [(member, MONOLITHIC, "routing_method")]);
+    assert_eq!(chosen(selection), ("flashinfer_trtllm_mxfp4_bf16", MODULAR));
 
     let all2all = Some(All2all::AllgatherReducescatter);
-    let parallel = Parallel { data_parallel: 2, expert_parallel: 2, all2all };
-    let selection = mxfp4::select(&Request { parallel, ..gpt_oss(Device::Sm100) });
-    assert_eq!(chosen(selection.clone()), (TRTLLM, MODULAR));
-    assert_eq!(refused(selection), [(TRTLLM, MONOLITHIC, "parallel_config")]);
+    let parallel = Parallel { data_parallel: 2, expert_parallel: Some(2), all2all, ..Parallel::default() };
+    let request = Request { parallel, ..gpt_oss(Device::Sm100) };
+    let selection = mxfp4::select(&with_scheme("mxfp4", request));
+    assert_eq!(refused(&selection), [(member, MONOLITHIC, "parallel_config")]);
+    assert_eq!(chosen(selection), ("flashinfer_trtllm_mxfp4_bf16", MODULAR));
 }
 
-/// There vLLM moves its Triton kernels behind the others.
+/// Where TRT-LLM does not run, tokens that are to be MXFP8 go to CUTLASS.
 #[test]
 fn small_blackwell_runs_cutlass() {
-    let selection = mxfp4::select(&gpt_oss(Device::Sm120));
-    assert_eq!(chosen(selection.clone()), (CUTLASS, Some("FlashInferExperts")));
-    let before = [(TRTLLM, MONOLITHIC), (TRTLLM, MODULAR), (TRITON_SM90, OAI_MONOLITHIC), (TRITON_SM90, OAI)];
-    assert_eq!(refused(selection), before.map(|(row, class)| (row, class, "device")));
+    let selection = mxfp4::select(&with_scheme("mxfp4_mxfp8", gpt_oss(Device::Sm120)));
+    let member = "FLASHINFER_TRTLLM_MXFP4_MXFP8";
+    assert_eq!(refused(&selection), [MONOLITHIC, MODULAR].map(|class| (member, class, "device")));
+    assert_eq!(chosen(selection), ("flashinfer_cutlass_mxfp4_mxfp8", Some("FlashInferExperts")));
 }
 
 #[test]
 fn one_member_of_an_enum_is_a_row_for_each_device() {
-    assert_eq!(chosen(mxfp4::select(&gpt_oss(Device::Sm90))), (TRITON_SM90, OAI_MONOLITHIC));
-    assert_eq!(chosen(mxfp4::select(&gpt_oss(Device::Sm89))), ("marlin_mxfp4", Some("MarlinExperts")));
+    let on = |device| chosen(mxfp4::select(&with_scheme("mxfp4", gpt_oss(device))));
+    assert_eq!(on(Device::Sm90), ("triton_mxfp4_sm90", OAI_MONOLITHIC));
+    assert_eq!(on(Device::Sm110), ("triton_mxfp4_sm100", OAI_MONOLITHIC));
+    assert_eq!(on(Device::Sm89), ("marlin_mxfp4", Some("MarlinExperts")));
 }
 
 #[test]
-fn nothing_is_chosen_on_hopper_and_every_class_says_why() {
-    let request = Request { activation: Activation::Silu, ..gpt_oss(Device::Sm90) };
-    let selection = nvfp4::select(&request);
+fn where_nothing_fits_every_class_says_why() {
+    let request = Request { activation: Activation::Silu, ..gpt_oss(Device::CpuArm) };
+    let selection = nvfp4::select(&with_scheme("nvfp4", request));
     let nothing = selection.clone().unwrap_err();
-    assert_eq!(nothing.family, "nvfp4");
+    assert!(matches!(nothing, NoSelection::NothingFits { family: "nvfp4", .. }));
     let said = nothing.to_string();
-    let classes = [
-        ("flashinfer_trtllm_nvfp4", "TrtLlmNvFp4ExpertsMonolithic"),
-        ("flashinfer_trtllm_nvfp4", "TrtLlmNvFp4ExpertsModular"),
-        ("flashinfer_cutedsl_nvfp4", "FlashInferCuteDSLExperts"),
-        ("flashinfer_cutlass_nvfp4", "FlashInferExperts"),
-    ];
-    assert_eq!(refused(selection), classes.map(|(row, class)| (row, Some(class), "device")));
-    for (row, class) in classes {
-        assert!(said.contains(row) && said.contains(class), "{said}");
+    let refused = refused(&selection);
+    assert!(refused.contains(&("FLASHINFER_CUTLASS", Some("FlashInferExperts"), "device")), "{refused:?}");
+    for (member, class, code) in refused {
+        assert_eq!(code, "device");
+        assert!(said.contains(member) && class.is_some_and(|class| said.contains(class)), "{said}");
     }
 }
 
@@ -193,7 +195,7 @@ fn nothing_is_chosen_on_hopper_and_every_class_says_why() {
 fn the_native_engine_runs_anywhere() {
     for device in Device::ALL {
         let request = Request { engine: Engine::Native, ..gpt_oss(*device) };
-        assert_eq!(chosen(mxfp4::select(&request)), (CUTLASS, None));
+        assert_eq!(chosen(mxfp4::select(&request)), ("flashinfer_cutlass_mxfp4_mxfp8", None));
     }
 }
 
@@ -201,7 +203,7 @@ fn the_native_engine_runs_anywhere() {
 fn a_missing_library_is_named() {
     let without = |libraries: &[&str]| {
         let missing_libraries = libraries.iter().map(|library| (*library).to_owned()).collect();
-        mxfp4::select(&Request { missing_libraries, ..gpt_oss(Device::Sm100) })
+        mxfp4::select(&with_scheme("mxfp4", Request { missing_libraries, ..gpt_oss(Device::Sm100) }))
     };
     let selection = without(&["flashinfer"]);
     assert_eq!(chosen(selection.clone()), ("triton_mxfp4_sm100", OAI_MONOLITHIC));
@@ -210,28 +212,40 @@ fn a_missing_library_is_named() {
     assert_eq!(chosen(without(&["flashinfer", "triton_kernels"])).0, "marlin_mxfp4");
 }
 
+/// A name that the user gives is followed or refused, never replaced.
 #[test]
-fn formats_and_functions_that_no_row_has_are_refused() {
-    let request = Request {
-        input_format: Some("bf16".to_owned()),
-        activation: Activation::Silu,
-        ..gpt_oss(Device::Sm90)
+fn a_backend_that_is_asked_for_is_followed_or_refused() {
+    let asked = |name: &str, device| {
+        let backend = Some(name.to_owned());
+        mxfp4::select(&with_scheme("mxfp4_mxfp8", Request { backend, ..gpt_oss(device) }))
     };
-    let codes: BTreeSet<_> = refused(fp8::select(&request)).iter().map(|(_, _, code)| *code).collect();
-    assert_eq!(codes, BTreeSet::from(["device", "quant_scheme"]));
+    let followed = chosen(asked("flashinfer_cutlass", Device::Sm100));
+    assert_eq!(followed, ("flashinfer_cutlass_mxfp4_mxfp8", Some("FlashInferExperts")));
+    let refused = asked("flashinfer_cutlass", Device::Sm80).unwrap_err();
+    assert!(matches!(refused, NoSelection::AskedFor { .. }), "{refused}");
+    let unknown = asked("flashinfer_cutlas", Device::Sm100).unwrap_err().to_string();
+    assert!(unknown.contains("did you mean `flashinfer_cutlass`?"), "{unknown}");
+    let dropped = asked("VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8_CUTLASS", Device::Sm100).unwrap_err();
+    assert!(matches!(dropped, NoSelection::Dropped { .. }), "{dropped}");
+    assert!(dropped.to_string().contains("write flashinfer_cutlass"), "{dropped}");
+}
 
-    let selection = fp8::select(&gpt_oss(Device::Sm90));
-    let deepgemm = "TritonOrDeepGemmExperts";
-    assert_eq!(chosen(selection.clone()), ("cutlass_fp8_per_token", Some("TritonOrCutlassExperts")));
-    assert_eq!(
-        refused(selection),
-        [
-            ("deepgemm_fp8_block_sm90", Some(deepgemm), "activation"),
-            ("deepgemm_fp8_block_sm100", Some(deepgemm), "device"),
-        ]
-    );
-    let silu = Request { activation: Activation::Silu, ..gpt_oss(Device::Sm90) };
-    assert_eq!(chosen(fp8::select(&silu)), ("deepgemm_fp8_block_sm90", Some(deepgemm)));
+#[test]
+fn schemes_and_functions_that_no_row_has_are_refused() {
+    let request = Request { activation: Activation::Silu, ..gpt_oss(Device::Sm80) };
+    let selection = fp8::select(&with_scheme("fp8_block64", request));
+    let codes: BTreeSet<_> = refused(&selection).iter().map(|(_, _, code)| *code).collect();
+    assert!(codes.contains("quant_scheme") && codes.contains("device"), "{codes:?}");
+    assert!(selection.is_err());
+
+    let silu = Request { activation: Activation::Silu, ..gpt_oss(Device::Sm100) };
+    let silu = Request { missing_libraries: vec!["flashinfer".to_owned()], ..silu };
+    let deepgemm = Some("TritonOrDeepGemmExperts");
+    let selection = fp8::select(&with_scheme("fp8_block128", silu.clone()));
+    assert_eq!(chosen(selection), ("deepgemm_fp8_block_sm100", deepgemm));
+    let gelu = Request { activation: Activation::Gelu, ..silu };
+    let refused = refused(&fp8::select(&with_scheme("fp8_block128", gelu)));
+    assert!(refused.contains(&("DEEPGEMM", deepgemm, "activation")), "{refused:?}");
 }
 
 fn agrees(layout: &Layout, row: usize, col: usize, physical: Extent) {

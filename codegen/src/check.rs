@@ -3,6 +3,7 @@
 mod entries;
 mod oracles;
 mod rows;
+mod select;
 mod transports;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,7 @@ pub(crate) fn check(table: &schema::Table, findings: &mut Vec<Diagnostic>) -> Op
     let mut checker = Checker { findings, entries: Entries::default() };
     checker.names(table);
     checker.entries(table);
+    checker.selection(table);
     let backends: Vec<_> = checker.rows(&table.backend).into_iter().map(Arc::new).collect();
     let transports = checker.transports(&table.transport);
     let oracles = checker.oracles(table, &backends);
@@ -51,7 +53,11 @@ pub(crate) fn check(table: &schema::Table, findings: &mut Vec<Diagnostic>) -> Op
         formats: entries.formats.into_values().collect(),
         backends,
         transports,
+        schemes: entries.schemes,
+        settings: entries.settings,
+        experts: entries.experts.into_values().collect(),
         oracles,
+        dropped: table.dropped.iter().flatten().map(select::dropped).collect(),
     })
 }
 
@@ -69,6 +75,9 @@ struct Entries {
     orders: BTreeMap<String, Arc<model::Order>>,
     formats: BTreeMap<String, Arc<model::Format>>,
     devices: BTreeMap<String, Vec<Device>>,
+    schemes: Vec<model::select::Scheme>,
+    settings: Vec<model::select::Setting>,
+    experts: BTreeMap<String, Arc<model::select::ExpertsList>>,
     /// Names that stand in the table, entries with findings included: a row that refers to a broken
     /// entry is not told that there is none.
     written: BTreeMap<&'static str, Vec<String>>,
@@ -138,6 +147,9 @@ impl Checker<'_> {
         self.names_of("backend", &table.backend);
         self.names_of("transport", &table.transport);
         self.names_of("oracle", &table.oracle);
+        self.names_of("scheme", &table.scheme);
+        self.names_of("setting", &table.setting);
+        self.names_of("experts", &table.experts);
         self.kernel_names("quantize", &table.format.entries, &table.layout.entries);
         self.kernel_names("relayout", &table.layout.entries, &table.layout.entries);
     }

@@ -2,15 +2,15 @@
 
 pub mod digits;
 pub mod names;
+pub mod select;
 pub mod words;
 
 use std::sync::Arc;
 
 use digits::{Axis, Number};
 use words::{
-    Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, Engine,
-    Evidence, GemmType, GlobalScope, Half, Library, Parameter, PayloadWord, QuantizeAt, Rounding,
-    RoutingMethod, ScaleSource, ScaleType,
+    Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, Evidence,
+    GlobalScope, Half, Parameter, PayloadWord, QuantizeAt, Rounding, ScaleSource, ScaleType,
 };
 
 /// A checked table. Entries are sorted by name.
@@ -28,8 +28,16 @@ pub struct Table {
     pub backends: Vec<Arc<Backend>>,
     /// `[transport.x]`
     pub transports: Vec<Transport>,
+    /// `[scheme.x]`
+    pub schemes: Vec<select::Scheme>,
+    /// `[setting.x]`
+    pub settings: Vec<select::Setting>,
+    /// `[[experts.x]]`
+    pub experts: Vec<Arc<select::ExpertsList>>,
     /// `[oracle.x]`
-    pub oracles: Vec<Oracle>,
+    pub oracles: Vec<select::Oracle>,
+    /// `[[dropped]]`
+    pub dropped: Vec<select::Dropped>,
 }
 
 /// How a layout meets a size that its tiles do not divide.
@@ -193,8 +201,14 @@ pub struct Backend {
     pub gemm2: Option<Input>,
     /// What it honours.
     pub honours: Vec<(Activation, Vec<Parameter>)>,
+    /// The schemes that it serves.
+    pub serves: Vec<String>,
+    /// The devices that it describes; `None` for all that its classes run on.
+    pub devices: Option<Vec<Device>>,
     /// The engine's classes.
-    pub experts: Vec<Experts>,
+    pub experts: Arc<select::ExpertsList>,
+    /// Those of the classes that run it; empty for all.
+    pub classes: Vec<String>,
 }
 
 /// vLLM's names for a row.
@@ -361,29 +375,6 @@ pub enum Grouping {
     SpreadRanges(usize),
 }
 
-/// A class of the engine.
-#[derive(Debug)]
-pub struct Experts {
-    /// Its name.
-    pub class: String,
-    /// What it asks for.
-    pub requires: Requires,
-}
-
-/// What a class asks for.
-#[derive(Debug, Default)]
-#[allow(missing_docs, reason = "the keys of `requires`; codegen/README.md explains them")]
-pub struct Requires {
-    pub devices: Option<Vec<Device>>,
-    pub libraries: Vec<Library>,
-    pub routing: Option<Vec<RoutingMethod>>,
-    pub all2all: Option<Vec<All2all>>,
-    pub all2all_refused: Vec<All2all>,
-    pub data_parallel_max: Option<usize>,
-    pub gemm_type: Option<GemmType>,
-    pub hidden_multiple: Option<usize>,
-}
-
 /// A way for tokens from rank to rank.
 #[derive(Debug)]
 pub struct Transport {
@@ -467,47 +458,4 @@ fn delivery_as(format: &Arc<Format>, wire: &Wire, input: &Input) -> Option<Deliv
         }
         (_, Known::Is(Scales::Unscaled)) => None,
     }
-}
-
-/// The orders of one family of weights.
-#[derive(Debug)]
-pub struct Oracle {
-    /// The family.
-    pub family: String,
-    /// One order an engine.
-    pub orders: Vec<EngineOrder>,
-}
-
-/// One engine's order.
-#[derive(Debug)]
-pub struct EngineOrder {
-    /// The engine.
-    pub engine: Engine,
-    /// Row names, best first.
-    pub rows: Vec<String>,
-    /// Rules that change it.
-    pub reorder: Vec<Reorder>,
-}
-
-/// A rule that changes an order.
-#[derive(Debug)]
-pub struct Reorder {
-    /// On one of these devices.
-    pub devices: Option<Vec<Device>>,
-    /// With one of these functions.
-    pub activations: Option<Vec<Activation>>,
-    /// What it does.
-    pub change: Change,
-}
-
-/// A change of an order, by row name.
-#[derive(Debug)]
-#[allow(missing_docs, reason = "the verbs of the table")]
-pub enum Change {
-    Before { row: String, anchor: String },
-    After { row: String, anchor: String },
-    First(String),
-    Last(String),
-    Drop(Vec<String>),
-    Only(Vec<String>),
 }

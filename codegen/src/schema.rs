@@ -4,9 +4,11 @@
 
 use crate::diagnostic::{Code, Diagnostic};
 use crate::model::words::{
-    Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, End,
-    Evidence, GemmType, GlobalScope, GroupingWord, Half, KernelKind, Library, Parameter, PayloadWord,
-    QuantizeAt, QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope,
+    Activation, ActivationFormat, All2all, Alpha, BiasOrder, BiasType, CheckAt, Checkpoint, Choice,
+    ClassKind, Convention, Device, DeviceReason, ElementType, Encoding, End, Evidence, Feature, GemmType,
+    GlobalScope, GroupingWord, Half, InputRule, KernelKind, Library, Need, Parameter, PayloadWord,
+    QuantizeAt, QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope, Stated, Switch,
+    TokenType,
 };
 use crate::read::{ByWord, Named, Node, Part, Read, record};
 use crate::source::At;
@@ -23,6 +25,10 @@ record! {
         order: Named<Order>,
         devices: Named<Vec<At<Device>>>,
         format: Named<Format>,
+        scheme: Named<Scheme>,
+        setting: Named<Setting>,
+        experts: Named<Vec<Part<Experts>>>,
+        dropped: Option<Vec<Dropped>>,
         backend: Named<Backend>,
         transport: Named<Transport>,
         oracle: Named<Oracle>,
@@ -119,7 +125,10 @@ record! {
         gemm1_input: Part<Gemm1Input>,
         gemm2_input: Option<Part<Gemm2Input>>,
         activation_function: Option<Part<ActivationFunction>>,
-        experts: Option<Vec<Part<Experts>>>,
+        serves: Option<Vec<Name>>,
+        devices: Option<Devices>,
+        experts: Option<RowExperts>,
+        classes: Option<Vec<Name>>,
     }
 }
 
@@ -277,10 +286,47 @@ record! {
 }
 
 record! {
-    /// `[[backend.x.experts]]`
+    /// `[scheme.x]`
+    struct Scheme {
+        weight: Name,
+        input: Option<SchemeInput>,
+    }
+}
+
+record! {
+    /// `input = { format = "…", scale = "static" }`
+    struct SchemeInput {
+        format: Name,
+        scale: Option<At<ScaleSource>>,
+    }
+}
+
+record! {
+    /// `[setting.x]`
+    struct Setting {
+        variable: String,
+        default: Switch,
+    }
+}
+
+record! {
+    /// `[[dropped]]`
+    struct Dropped {
+        name: String,
+        until: String,
+        instead: String,
+    }
+}
+
+record! {
+    /// `[[experts.x]]`, `[[backend.x.experts]]`
     struct Experts {
         class: String,
+        kind: Option<ClassKind>,
+        when: Option<When>,
+        offers: Option<Vec<Feature>>,
         requires: Option<Requires>,
+        refuse: Option<Vec<Refusal>>,
     }
 }
 
@@ -288,13 +334,31 @@ record! {
     /// `requires = { … }`
     struct Requires {
         devices: Option<Devices>,
+        device_reason: Option<DeviceReason>,
         library: Option<Vec<Library>>,
+        setting: Option<Settings>,
+        activation: Option<Vec<Activation>>,
         routing: Option<Vec<RoutingMethod>>,
+        router_dtype: Option<Vec<TokenType>>,
+        activation_format: Option<ActivationFormat>,
         all2all: Option<Vec<All2all>>,
         all2all_refused: Option<Vec<All2all>>,
+        all2all_use: Option<Need>,
         data_parallel_max: Option<usize>,
+        expert_parallel: Option<Need>,
+        sequence_parallel: Option<Need>,
         gemm_type: Option<GemmType>,
         hidden_multiple: Option<usize>,
+    }
+}
+
+record! {
+    /// `{ when = { … }, reason = "…", check = "first" }`
+    struct Refusal {
+        when: When,
+        reason: Stated,
+        check: Option<CheckAt>,
+        row: Option<Name>,
     }
 }
 
@@ -329,6 +393,10 @@ record! {
     /// `[oracle.x.vllm]`
     struct EngineOrder {
         order: Vec<Name>,
+        explicit: Option<Vec<Name>>,
+        input: Option<InputRule>,
+        ignored_names: Option<Vec<String>>,
+        refuse: Option<Vec<Refusal>>,
         reorder: Option<Vec<Reorder>>,
     }
 }
@@ -343,6 +411,7 @@ record! {
         to: Option<At<End>>,
         drop: Option<Vec<Name>>,
         only: Option<Vec<Name>>,
+        force: Option<Vec<Name>>,
     }
 }
 
@@ -351,6 +420,78 @@ record! {
     struct When {
         device: Option<Devices>,
         activation: Option<Vec<Activation>>,
+        scheme: Option<Vec<Name>>,
+        routing: Option<Vec<RoutingMethod>>,
+        all2all: Option<Vec<All2all>>,
+        activation_format: Option<ActivationFormat>,
+        token_dtype: Option<Vec<TokenType>>,
+        checkpoint: Option<Vec<Checkpoint>>,
+        group: Option<Vec<Group>>,
+        choice: Option<Choice>,
+        name: Option<Vec<String>>,
+        model_type: Option<Vec<String>>,
+        has: Option<Vec<Feature>>,
+        lacks: Option<Vec<Feature>>,
+        library: Option<Vec<Library>>,
+        library_missing: Option<Vec<Library>>,
+        setting: Option<Settings>,
+        set: Option<Vec<Name>>,
+        unset: Option<Vec<Name>>,
+        hidden: Option<Range>,
+        intermediate: Option<Range>,
+        experts: Option<Range>,
+        data_parallel: Option<Range>,
+        expert_parallel: Option<Range>,
+    }
+}
+
+record! {
+    /// `experts = { min = 993 }`
+    struct Range {
+        min: Option<usize>,
+        max: Option<usize>,
+        not_multiple: Option<usize>,
+    }
+}
+
+/// `setting = { aiter = "on" }`, by the names of `[setting.x]`.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings(pub(crate) Vec<(Name, Switch)>);
+
+impl Read for Settings {
+    fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let named = Named::<Switch>::read(node, findings)?;
+        named.is_complete().then_some(Self(named.entries))
+    }
+}
+
+/// Elements that share a scale; `"channel"` is all of a row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group(pub(crate) usize);
+
+impl Read for Group {
+    fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        if node.get_ref().as_str() == Some("channel") {
+            return Some(Self(0));
+        }
+        usize::read(node, findings).map(Self)
+    }
+}
+
+/// The classes of a row: the name of `[[experts.x]]`, or a list of its own.
+#[derive(Debug, Clone)]
+pub(crate) enum RowExperts {
+    Named(Name),
+    Own(Vec<Part<Experts>>),
+}
+
+impl Read for RowExperts {
+    fn read(node: &Node<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        if node.get_ref().is_str() {
+            Name::read(node, findings).map(Self::Named)
+        } else {
+            Vec::read(node, findings).map(Self::Own)
+        }
     }
 }
 

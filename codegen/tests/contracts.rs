@@ -70,8 +70,8 @@ fn the_model_says_what_the_rows_say() {
     assert!(
         matches!(&trtllm.gemm2, Some(input) if input.layout == Known::Vendor("8x4 or 128x4 by tile".to_owned()))
     );
-    assert_eq!(trtllm.experts[0].requires.all2all.as_deref(), Some(&[][..]), "empty allows none");
-    assert_eq!(trtllm.experts[1].requires.all2all, None, "absent restricts nothing");
+    assert_eq!(trtllm.experts.classes[0].requires.all2all.as_deref(), Some(&[][..]), "empty allows none");
+    assert_eq!(trtllm.experts.classes[1].requires.all2all, None, "absent restricts nothing");
 
     let (sm90, sm100) = (row(&table, "deepgemm_fp8_block_sm90"), row(&table, "deepgemm_fp8_block_sm100"));
     assert_eq!(sm90.vllm.as_ref().unwrap().backend, sm100.vllm.as_ref().unwrap().backend);
@@ -92,7 +92,7 @@ fn the_model_says_what_the_rows_say() {
     assert_eq!(marlin.gemm1.layout, Known::Is(Scales::Unscaled));
 
     let humming = row(&table, "humming_mxfp4");
-    let types: Vec<_> = humming.experts.iter().map(|class| class.requires.gemm_type).collect();
+    let types: Vec<_> = humming.experts.classes.iter().map(|class| class.requires.gemm_type).collect();
     assert_eq!(types, [Some(GemmType::Indexed), Some(GemmType::Grouped)]);
 }
 

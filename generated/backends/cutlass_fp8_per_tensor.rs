@@ -8,9 +8,8 @@ use ::scalewright::backend::{
     QuantizeAt, Reads, ScaleSource, VllmNames, WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
 use ::scalewright::scale::Calibrated;
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.cutlass_fp8_per_tensor]`: fp8_tensor weights, fp8_tensor tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -185,20 +184,10 @@ pub static CONTRACT: Contract = Contract {
         ),
         Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "TritonOrCutlassExperts",
-            requires: Requires {
-                devices: Some(&[Device::Sm90, Device::Sm100, Device::Sm103]),
-                all2all_refused: &[
-                    All2all::FlashinferNvlinkOneSided,
-                    All2all::FlashinferNvlinkTwoSided,
-                    All2all::DeepepHighThroughput,
-                ],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["fp8_tensor"],
+    devices: None,
+    experts: kernel_classes::CUTLASS_FP8,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

@@ -8,8 +8,7 @@ use ::scalewright::backend::{
     QuantizeAt, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.cutlass_fp8_per_token]`: fp8_row weights, fp8_row tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -175,20 +174,10 @@ pub static CONTRACT: Contract = Contract {
         ),
         Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "TritonOrCutlassExperts",
-            requires: Requires {
-                devices: Some(&[Device::Sm90, Device::Sm100, Device::Sm103]),
-                all2all_refused: &[
-                    All2all::FlashinferNvlinkOneSided,
-                    All2all::FlashinferNvlinkTwoSided,
-                    All2all::DeepepHighThroughput,
-                ],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["fp8_channel"],
+    devices: None,
+    experts: kernel_classes::CUTLASS_FP8,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

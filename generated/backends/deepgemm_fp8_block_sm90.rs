@@ -8,8 +8,8 @@ use ::scalewright::backend::{
     QuantizeAt, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
-use super::super::{formats, layouts};
+use ::scalewright::oracle::Device;
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.deepgemm_fp8_block_sm90]`: fp8_128x128 weights, fp8_1x128 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -152,20 +152,10 @@ pub static CONTRACT: Contract = Contract {
         ),
         Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "TritonOrDeepGemmExperts",
-            requires: Requires {
-                devices: Some(&[Device::Sm90]),
-                libraries: &["deep_gemm"],
-                all2all_refused: &[
-                    All2all::FlashinferNvlinkOneSided,
-                    All2all::FlashinferNvlinkTwoSided,
-                ],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["fp8_block128"],
+    devices: Some(&[Device::Sm90]),
+    experts: kernel_classes::DEEP_GEMM,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

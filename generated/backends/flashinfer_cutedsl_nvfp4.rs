@@ -9,9 +9,8 @@ use ::scalewright::backend::{
     WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{Device, ExpertsClass, Requires};
 use ::scalewright::scale::Calibrated;
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.flashinfer_cutedsl_nvfp4]`: nvfp4 weights, nvfp4 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -183,16 +182,10 @@ pub static CONTRACT: Contract = Contract {
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
         ),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "FlashInferCuteDSLExperts",
-            requires: Requires {
-                devices: Some(&[Device::Sm100, Device::Sm103]),
-                libraries: &["flashinfer"],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["nvfp4"],
+    devices: None,
+    experts: kernel_classes::FLASHINFER_CUTEDSL,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

@@ -9,8 +9,8 @@ use ::scalewright::backend::{
     WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{Device, ExpertsClass, Requires};
-use super::super::{formats, layouts};
+use ::scalewright::oracle::Device;
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.flashinfer_cutlass_mxfp4_mxfp8]`: mxfp4 weights, mxfp8 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +83,7 @@ pub static CONTRACT: Contract = Contract {
     name: "flashinfer_cutlass_mxfp4_mxfp8",
     vllm: Some(VllmNames {
         backend: "FLASHINFER_CUTLASS_MXFP4_MXFP8",
-        flags: &["flashinfer_cutlass"],
+        flags: &["flashinfer_cutlass", "flashinfer_cutlass_afp8"],
     }),
     kernel: Kernel::Generated,
     facts: &[
@@ -169,18 +169,10 @@ pub static CONTRACT: Contract = Contract {
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
         ),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "FlashInferExperts",
-            requires: Requires {
-                devices: Some(
-                    &[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121],
-                ),
-                libraries: &["flashinfer"],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["mxfp4_mxfp8"],
+    devices: Some(&[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121]),
+    experts: kernel_classes::FLASHINFER_CUTLASS,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

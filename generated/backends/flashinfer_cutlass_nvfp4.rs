@@ -9,9 +9,9 @@ use ::scalewright::backend::{
     WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{Device, ExpertsClass, Requires};
+use ::scalewright::oracle::Device;
 use ::scalewright::scale::Calibrated;
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.flashinfer_cutlass_nvfp4]`: nvfp4 weights, nvfp4 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -183,18 +183,10 @@ pub static CONTRACT: Contract = Contract {
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
         ),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "FlashInferExperts",
-            requires: Requires {
-                devices: Some(
-                    &[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121],
-                ),
-                libraries: &["flashinfer"],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["nvfp4"],
+    devices: Some(&[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121]),
+    experts: kernel_classes::FLASHINFER_CUTLASS,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

@@ -9,8 +9,7 @@ use ::scalewright::backend::{
     WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{Device, ExpertsClass, Requires, RoutingMethod};
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.flashinfer_trtllm_mxfp4_mxfp8]`: mxfp4 weights, mxfp8 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +77,7 @@ pub static CONTRACT: Contract = Contract {
     name: "flashinfer_trtllm_mxfp4_mxfp8",
     vllm: Some(VllmNames {
         backend: "FLASHINFER_TRTLLM_MXFP4_MXFP8",
-        flags: &["flashinfer_trtllm"],
+        flags: &["flashinfer_trtllm", "flashinfer_trtllm_afp8"],
     }),
     kernel: Kernel::Generated,
     facts: &[
@@ -148,33 +147,10 @@ pub static CONTRACT: Contract = Contract {
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
         ),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "TrtLlmMxfp4ExpertsMonolithic",
-            requires: Requires {
-                devices: Some(&[Device::Sm100, Device::Sm103]),
-                libraries: &["flashinfer"],
-                routing: Some(
-                    &[
-                        RoutingMethod::DeepseekV3,
-                        RoutingMethod::Renormalize,
-                        RoutingMethod::RenormalizeNaive,
-                    ],
-                ),
-                all2all: Some(&[]),
-                data_parallel_max: Some(1),
-                ..Requires::NOTHING
-            },
-        },
-        ExpertsClass {
-            name: "TrtLlmMxfp4ExpertsModular",
-            requires: Requires {
-                devices: Some(&[Device::Sm100, Device::Sm103]),
-                libraries: &["flashinfer"],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["mxfp4_mxfp8"],
+    devices: None,
+    experts: kernel_classes::FLASHINFER_TRTLLM_MXFP4,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

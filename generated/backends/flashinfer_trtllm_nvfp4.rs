@@ -9,9 +9,8 @@ use ::scalewright::backend::{
     WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{Device, ExpertsClass, Requires, RoutingMethod};
 use ::scalewright::scale::Calibrated;
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.flashinfer_trtllm_nvfp4]`: nvfp4 weights, nvfp4 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -174,36 +173,10 @@ pub static CONTRACT: Contract = Contract {
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
         ),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "TrtLlmNvFp4ExpertsMonolithic",
-            requires: Requires {
-                devices: Some(&[Device::Sm100, Device::Sm103]),
-                libraries: &["flashinfer"],
-                routing: Some(
-                    &[
-                        RoutingMethod::Renormalize,
-                        RoutingMethod::RenormalizeNaive,
-                        RoutingMethod::DeepseekV3,
-                        RoutingMethod::Llama4,
-                        RoutingMethod::Sigmoid,
-                        RoutingMethod::SigmoidRenorm,
-                        RoutingMethod::Minimax2,
-                    ],
-                ),
-                all2all: Some(&[]),
-                ..Requires::NOTHING
-            },
-        },
-        ExpertsClass {
-            name: "TrtLlmNvFp4ExpertsModular",
-            requires: Requires {
-                devices: Some(&[Device::Sm100, Device::Sm103]),
-                libraries: &["flashinfer"],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["nvfp4"],
+    devices: None,
+    experts: kernel_classes::FLASHINFER_TRTLLM_NVFP4,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

@@ -8,8 +8,7 @@ use ::scalewright::backend::{
     Parameter, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.marlin_mxfp4]`: mxfp4 weights, bf16 or f16 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -187,29 +186,10 @@ pub static CONTRACT: Contract = Contract {
         ),
         Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "MarlinExperts",
-            requires: Requires {
-                devices: Some(
-                    &[
-                        Device::Sm75,
-                        Device::Sm80,
-                        Device::Sm86,
-                        Device::Sm89,
-                        Device::Sm90,
-                        Device::Sm100,
-                        Device::Sm103,
-                        Device::Sm110,
-                        Device::Sm120,
-                        Device::Sm121,
-                    ],
-                ),
-                all2all_refused: &[All2all::FlashinferNvlinkTwoSided],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["mxfp4"],
+    devices: None,
+    experts: kernel_classes::MARLIN,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

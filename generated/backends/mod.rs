@@ -2,50 +2,422 @@
 
 //! The rows of the table.
 
+pub mod aiter_fp8_block;
+pub mod aiter_fp8_channel;
+pub mod aiter_fp8_tensor;
+pub mod aiter_fp8_tensor_dynamic;
+pub mod aiter_mxfp4_bf16;
+pub mod aiter_mxfp4_fp8;
+pub mod aiter_mxfp4_mxfp4;
+pub mod aiter_mxfp8;
+pub mod aiter_triton_mxfp4_bf16;
+pub mod aiter_triton_mxfp4_mxfp4;
+pub mod aiter_unquantized;
+pub mod b12x_mxfp4_bf16;
+pub mod b12x_mxfp4_mxfp8;
+pub mod b12x_nvfp4;
+pub mod b12x_nvfp4_a16;
+pub mod batched_cutlass_fp8_per_tensor;
+pub mod batched_cutlass_fp8_per_tensor_dynamic;
+pub mod batched_cutlass_fp8_per_token;
+pub mod batched_deepgemm_fp8_block_sm100;
+pub mod batched_deepgemm_fp8_block_sm90;
+pub mod batched_marlin_int4_g128;
+pub mod batched_marlin_int4_g32;
+pub mod batched_marlin_int8_g128;
+pub mod batched_marlin_mxfp4;
+pub mod batched_marlin_uint4_g128;
+pub mod batched_marlin_uint4_g32;
+pub mod batched_triton_fp8_block;
+pub mod batched_triton_fp8_channel;
+pub mod batched_triton_fp8_tensor;
+pub mod batched_triton_fp8_tensor_dynamic;
+pub mod batched_triton_fp8_tensor_token;
+pub mod batched_triton_unquantized;
+pub mod cpu_fp8_block;
+pub mod cpu_fp8_w8a8_block;
+pub mod cpu_int4;
+pub mod cpu_int8_channel;
+pub mod cpu_mxfp4;
+pub mod cpu_unquantized;
+pub mod cpu_w4a8_int8;
 pub mod cutlass_fp8_per_tensor;
+pub mod cutlass_fp8_per_tensor_dynamic;
 pub mod cutlass_fp8_per_token;
+pub mod cutlass_mxfp4_mxfp4;
+pub mod cutlass_nvfp4;
+pub mod cutlass_w4a8;
 pub mod deepgemm_fp8_block_sm100;
 pub mod deepgemm_fp8_block_sm90;
+pub mod deepgemm_mxfp4;
+pub mod deepgemm_mxfp8;
+pub mod emulation_int4_g128;
+pub mod emulation_int4_g32;
+pub mod emulation_mxfp4;
+pub mod emulation_mxfp8;
+pub mod emulation_nvfp4;
+pub mod emulation_uint4_g128;
+pub mod emulation_uint4_g32;
+pub mod flashinfer_b12x_nvfp4;
+pub mod flashinfer_cutedsl_batched_nvfp4;
 pub mod flashinfer_cutedsl_nvfp4;
+pub mod flashinfer_cutedsl_nvfp4_token;
+pub mod flashinfer_cutlass_fp8_block;
+pub mod flashinfer_cutlass_fp8_tensor;
+pub mod flashinfer_cutlass_mxfp4_bf16;
 pub mod flashinfer_cutlass_mxfp4_mxfp8;
 pub mod flashinfer_cutlass_nvfp4;
+pub mod flashinfer_cutlass_unquantized;
+pub mod flashinfer_moe_ep_cutedsl_mxfp4;
+pub mod flashinfer_moe_ep_cutedsl_nvfp4;
+pub mod flashinfer_moe_ep_deep_gemm_mxfp4;
+pub mod flashinfer_trtllm_fp8_block;
+pub mod flashinfer_trtllm_fp8_tensor;
+pub mod flashinfer_trtllm_mxfp4_bf16;
 pub mod flashinfer_trtllm_mxfp4_mxfp8;
+pub mod flashinfer_trtllm_mxfp8;
+pub mod flashinfer_trtllm_mxint4;
 pub mod flashinfer_trtllm_nvfp4;
+pub mod flashinfer_trtllm_nvfp4_token;
+pub mod flashinfer_trtllm_unquantized;
+pub mod hpc_fp8_block;
+pub mod hpc_fp8_tensor;
+pub mod humming_fp8_block;
+pub mod humming_fp8_channel;
+pub mod humming_fp8_tensor;
+pub mod humming_fp8_tensor_group128;
+pub mod humming_fp8_tensor_token;
+pub mod humming_int4_g128;
+pub mod humming_int4_g32;
+pub mod humming_int8_channel;
+pub mod humming_int8_g128;
+pub mod humming_mxfp4;
+pub mod humming_mxfp8;
+pub mod humming_nvfp4;
+pub mod humming_uint4_g32;
+pub mod humming_w4a8;
+pub mod marlin_fp8_block;
+pub mod marlin_fp8_channel;
+pub mod marlin_fp8_tensor;
+pub mod marlin_int4_g128;
+pub mod marlin_int4_g32;
+pub mod marlin_int8_g128;
 pub mod marlin_mxfp4;
+pub mod marlin_mxfp8;
+pub mod marlin_nvfp4;
+pub mod marlin_uint4_g128;
+pub mod marlin_uint4_g32;
+pub mod moonep_unquantized;
+pub mod rdna3_int4;
+pub mod rdna3_int4_g32;
+pub mod triton_fp8_block;
+pub mod triton_fp8_block64;
+pub mod triton_fp8_channel;
+pub mod triton_fp8_tensor;
+pub mod triton_fp8_tensor_dynamic;
+pub mod triton_fp8_tensor_token;
+pub mod triton_int4_g128;
+pub mod triton_int4_g32;
+pub mod triton_int8_channel;
+pub mod triton_int8_g128;
+pub mod triton_int8_tensor;
+pub mod triton_mxfp4_gfx950;
+pub mod triton_mxfp4_rocm;
 pub mod triton_mxfp4_sm100;
 pub mod triton_mxfp4_sm90;
 pub mod triton_mxfp8;
+pub mod triton_uint4_g128;
+pub mod triton_uint4_g32;
+pub mod triton_unfused_mxfp4_gfx950;
+pub mod triton_unfused_mxfp4_rocm;
+pub mod triton_unfused_mxfp4_sm100;
+pub mod triton_unfused_mxfp4_sm90;
 pub mod triton_unquantized;
+pub mod xpu_fp8_block;
+pub mod xpu_fp8_tensor;
+pub mod xpu_int4;
+pub mod xpu_mxfp4;
+pub mod xpu_mxfp8;
+pub mod xpu_unquantized;
+pub mod zen_cpu_int4;
 
+pub use self::aiter_fp8_block::AiterFp8Block;
+pub use self::aiter_fp8_channel::AiterFp8Channel;
+pub use self::aiter_fp8_tensor::AiterFp8Tensor;
+pub use self::aiter_fp8_tensor_dynamic::AiterFp8TensorDynamic;
+pub use self::aiter_mxfp4_bf16::AiterMxfp4Bf16;
+pub use self::aiter_mxfp4_fp8::AiterMxfp4Fp8;
+pub use self::aiter_mxfp4_mxfp4::AiterMxfp4Mxfp4;
+pub use self::aiter_mxfp8::AiterMxfp8;
+pub use self::aiter_triton_mxfp4_bf16::AiterTritonMxfp4Bf16;
+pub use self::aiter_triton_mxfp4_mxfp4::AiterTritonMxfp4Mxfp4;
+pub use self::aiter_unquantized::AiterUnquantized;
+pub use self::b12x_mxfp4_bf16::B12xMxfp4Bf16;
+pub use self::b12x_mxfp4_mxfp8::B12xMxfp4Mxfp8;
+pub use self::b12x_nvfp4::B12xNvfp4;
+pub use self::b12x_nvfp4_a16::B12xNvfp4A16;
+pub use self::batched_cutlass_fp8_per_tensor::BatchedCutlassFp8PerTensor;
+pub use self::batched_cutlass_fp8_per_tensor_dynamic::BatchedCutlassFp8PerTensorDynamic;
+pub use self::batched_cutlass_fp8_per_token::BatchedCutlassFp8PerToken;
+pub use self::batched_deepgemm_fp8_block_sm100::BatchedDeepgemmFp8BlockSm100;
+pub use self::batched_deepgemm_fp8_block_sm90::BatchedDeepgemmFp8BlockSm90;
+pub use self::batched_marlin_int4_g128::BatchedMarlinInt4G128;
+pub use self::batched_marlin_int4_g32::BatchedMarlinInt4G32;
+pub use self::batched_marlin_int8_g128::BatchedMarlinInt8G128;
+pub use self::batched_marlin_mxfp4::BatchedMarlinMxfp4;
+pub use self::batched_marlin_uint4_g128::BatchedMarlinUint4G128;
+pub use self::batched_marlin_uint4_g32::BatchedMarlinUint4G32;
+pub use self::batched_triton_fp8_block::BatchedTritonFp8Block;
+pub use self::batched_triton_fp8_channel::BatchedTritonFp8Channel;
+pub use self::batched_triton_fp8_tensor::BatchedTritonFp8Tensor;
+pub use self::batched_triton_fp8_tensor_dynamic::BatchedTritonFp8TensorDynamic;
+pub use self::batched_triton_fp8_tensor_token::BatchedTritonFp8TensorToken;
+pub use self::batched_triton_unquantized::BatchedTritonUnquantized;
+pub use self::cpu_fp8_block::CpuFp8Block;
+pub use self::cpu_fp8_w8a8_block::CpuFp8W8a8Block;
+pub use self::cpu_int4::CpuInt4;
+pub use self::cpu_int8_channel::CpuInt8Channel;
+pub use self::cpu_mxfp4::CpuMxfp4;
+pub use self::cpu_unquantized::CpuUnquantized;
+pub use self::cpu_w4a8_int8::CpuW4a8Int8;
 pub use self::cutlass_fp8_per_tensor::CutlassFp8PerTensor;
+pub use self::cutlass_fp8_per_tensor_dynamic::CutlassFp8PerTensorDynamic;
 pub use self::cutlass_fp8_per_token::CutlassFp8PerToken;
+pub use self::cutlass_mxfp4_mxfp4::CutlassMxfp4Mxfp4;
+pub use self::cutlass_nvfp4::CutlassNvfp4;
+pub use self::cutlass_w4a8::CutlassW4a8;
 pub use self::deepgemm_fp8_block_sm100::DeepgemmFp8BlockSm100;
 pub use self::deepgemm_fp8_block_sm90::DeepgemmFp8BlockSm90;
+pub use self::deepgemm_mxfp4::DeepgemmMxfp4;
+pub use self::deepgemm_mxfp8::DeepgemmMxfp8;
+pub use self::emulation_int4_g128::EmulationInt4G128;
+pub use self::emulation_int4_g32::EmulationInt4G32;
+pub use self::emulation_mxfp4::EmulationMxfp4;
+pub use self::emulation_mxfp8::EmulationMxfp8;
+pub use self::emulation_nvfp4::EmulationNvfp4;
+pub use self::emulation_uint4_g128::EmulationUint4G128;
+pub use self::emulation_uint4_g32::EmulationUint4G32;
+pub use self::flashinfer_b12x_nvfp4::FlashinferB12xNvfp4;
+pub use self::flashinfer_cutedsl_batched_nvfp4::FlashinferCutedslBatchedNvfp4;
 pub use self::flashinfer_cutedsl_nvfp4::FlashinferCutedslNvfp4;
+pub use self::flashinfer_cutedsl_nvfp4_token::FlashinferCutedslNvfp4Token;
+pub use self::flashinfer_cutlass_fp8_block::FlashinferCutlassFp8Block;
+pub use self::flashinfer_cutlass_fp8_tensor::FlashinferCutlassFp8Tensor;
+pub use self::flashinfer_cutlass_mxfp4_bf16::FlashinferCutlassMxfp4Bf16;
 pub use self::flashinfer_cutlass_mxfp4_mxfp8::FlashinferCutlassMxfp4Mxfp8;
 pub use self::flashinfer_cutlass_nvfp4::FlashinferCutlassNvfp4;
+pub use self::flashinfer_cutlass_unquantized::FlashinferCutlassUnquantized;
+pub use self::flashinfer_moe_ep_cutedsl_mxfp4::FlashinferMoeEpCutedslMxfp4;
+pub use self::flashinfer_moe_ep_cutedsl_nvfp4::FlashinferMoeEpCutedslNvfp4;
+pub use self::flashinfer_moe_ep_deep_gemm_mxfp4::FlashinferMoeEpDeepGemmMxfp4;
+pub use self::flashinfer_trtllm_fp8_block::FlashinferTrtllmFp8Block;
+pub use self::flashinfer_trtllm_fp8_tensor::FlashinferTrtllmFp8Tensor;
+pub use self::flashinfer_trtllm_mxfp4_bf16::FlashinferTrtllmMxfp4Bf16;
 pub use self::flashinfer_trtllm_mxfp4_mxfp8::FlashinferTrtllmMxfp4Mxfp8;
+pub use self::flashinfer_trtllm_mxfp8::FlashinferTrtllmMxfp8;
+pub use self::flashinfer_trtllm_mxint4::FlashinferTrtllmMxint4;
 pub use self::flashinfer_trtllm_nvfp4::FlashinferTrtllmNvfp4;
+pub use self::flashinfer_trtllm_nvfp4_token::FlashinferTrtllmNvfp4Token;
+pub use self::flashinfer_trtllm_unquantized::FlashinferTrtllmUnquantized;
+pub use self::hpc_fp8_block::HpcFp8Block;
+pub use self::hpc_fp8_tensor::HpcFp8Tensor;
+pub use self::humming_fp8_block::HummingFp8Block;
+pub use self::humming_fp8_channel::HummingFp8Channel;
+pub use self::humming_fp8_tensor::HummingFp8Tensor;
+pub use self::humming_fp8_tensor_group128::HummingFp8TensorGroup128;
+pub use self::humming_fp8_tensor_token::HummingFp8TensorToken;
+pub use self::humming_int4_g128::HummingInt4G128;
+pub use self::humming_int4_g32::HummingInt4G32;
+pub use self::humming_int8_channel::HummingInt8Channel;
+pub use self::humming_int8_g128::HummingInt8G128;
+pub use self::humming_mxfp4::HummingMxfp4;
+pub use self::humming_mxfp8::HummingMxfp8;
+pub use self::humming_nvfp4::HummingNvfp4;
+pub use self::humming_uint4_g32::HummingUint4G32;
+pub use self::humming_w4a8::HummingW4a8;
+pub use self::marlin_fp8_block::MarlinFp8Block;
+pub use self::marlin_fp8_channel::MarlinFp8Channel;
+pub use self::marlin_fp8_tensor::MarlinFp8Tensor;
+pub use self::marlin_int4_g128::MarlinInt4G128;
+pub use self::marlin_int4_g32::MarlinInt4G32;
+pub use self::marlin_int8_g128::MarlinInt8G128;
 pub use self::marlin_mxfp4::MarlinMxfp4;
+pub use self::marlin_mxfp8::MarlinMxfp8;
+pub use self::marlin_nvfp4::MarlinNvfp4;
+pub use self::marlin_uint4_g128::MarlinUint4G128;
+pub use self::marlin_uint4_g32::MarlinUint4G32;
+pub use self::moonep_unquantized::MoonepUnquantized;
+pub use self::rdna3_int4::Rdna3Int4;
+pub use self::rdna3_int4_g32::Rdna3Int4G32;
+pub use self::triton_fp8_block::TritonFp8Block;
+pub use self::triton_fp8_block64::TritonFp8Block64;
+pub use self::triton_fp8_channel::TritonFp8Channel;
+pub use self::triton_fp8_tensor::TritonFp8Tensor;
+pub use self::triton_fp8_tensor_dynamic::TritonFp8TensorDynamic;
+pub use self::triton_fp8_tensor_token::TritonFp8TensorToken;
+pub use self::triton_int4_g128::TritonInt4G128;
+pub use self::triton_int4_g32::TritonInt4G32;
+pub use self::triton_int8_channel::TritonInt8Channel;
+pub use self::triton_int8_g128::TritonInt8G128;
+pub use self::triton_int8_tensor::TritonInt8Tensor;
+pub use self::triton_mxfp4_gfx950::TritonMxfp4Gfx950;
+pub use self::triton_mxfp4_rocm::TritonMxfp4Rocm;
 pub use self::triton_mxfp4_sm100::TritonMxfp4Sm100;
 pub use self::triton_mxfp4_sm90::TritonMxfp4Sm90;
 pub use self::triton_mxfp8::TritonMxfp8;
+pub use self::triton_uint4_g128::TritonUint4G128;
+pub use self::triton_uint4_g32::TritonUint4G32;
+pub use self::triton_unfused_mxfp4_gfx950::TritonUnfusedMxfp4Gfx950;
+pub use self::triton_unfused_mxfp4_rocm::TritonUnfusedMxfp4Rocm;
+pub use self::triton_unfused_mxfp4_sm100::TritonUnfusedMxfp4Sm100;
+pub use self::triton_unfused_mxfp4_sm90::TritonUnfusedMxfp4Sm90;
 pub use self::triton_unquantized::TritonUnquantized;
+pub use self::xpu_fp8_block::XpuFp8Block;
+pub use self::xpu_fp8_tensor::XpuFp8Tensor;
+pub use self::xpu_int4::XpuInt4;
+pub use self::xpu_mxfp4::XpuMxfp4;
+pub use self::xpu_mxfp8::XpuMxfp8;
+pub use self::xpu_unquantized::XpuUnquantized;
+pub use self::zen_cpu_int4::ZenCpuInt4;
 
 /// Every row's contract, sorted by name.
 pub static CONTRACTS: &[&::scalewright::backend::Contract] = &[
+    &aiter_fp8_block::CONTRACT,
+    &aiter_fp8_channel::CONTRACT,
+    &aiter_fp8_tensor::CONTRACT,
+    &aiter_fp8_tensor_dynamic::CONTRACT,
+    &aiter_mxfp4_bf16::CONTRACT,
+    &aiter_mxfp4_fp8::CONTRACT,
+    &aiter_mxfp4_mxfp4::CONTRACT,
+    &aiter_mxfp8::CONTRACT,
+    &aiter_triton_mxfp4_bf16::CONTRACT,
+    &aiter_triton_mxfp4_mxfp4::CONTRACT,
+    &aiter_unquantized::CONTRACT,
+    &b12x_mxfp4_bf16::CONTRACT,
+    &b12x_mxfp4_mxfp8::CONTRACT,
+    &b12x_nvfp4::CONTRACT,
+    &b12x_nvfp4_a16::CONTRACT,
+    &batched_cutlass_fp8_per_tensor::CONTRACT,
+    &batched_cutlass_fp8_per_tensor_dynamic::CONTRACT,
+    &batched_cutlass_fp8_per_token::CONTRACT,
+    &batched_deepgemm_fp8_block_sm100::CONTRACT,
+    &batched_deepgemm_fp8_block_sm90::CONTRACT,
+    &batched_marlin_int4_g128::CONTRACT,
+    &batched_marlin_int4_g32::CONTRACT,
+    &batched_marlin_int8_g128::CONTRACT,
+    &batched_marlin_mxfp4::CONTRACT,
+    &batched_marlin_uint4_g128::CONTRACT,
+    &batched_marlin_uint4_g32::CONTRACT,
+    &batched_triton_fp8_block::CONTRACT,
+    &batched_triton_fp8_channel::CONTRACT,
+    &batched_triton_fp8_tensor::CONTRACT,
+    &batched_triton_fp8_tensor_dynamic::CONTRACT,
+    &batched_triton_fp8_tensor_token::CONTRACT,
+    &batched_triton_unquantized::CONTRACT,
+    &cpu_fp8_block::CONTRACT,
+    &cpu_fp8_w8a8_block::CONTRACT,
+    &cpu_int4::CONTRACT,
+    &cpu_int8_channel::CONTRACT,
+    &cpu_mxfp4::CONTRACT,
+    &cpu_unquantized::CONTRACT,
+    &cpu_w4a8_int8::CONTRACT,
     &cutlass_fp8_per_tensor::CONTRACT,
+    &cutlass_fp8_per_tensor_dynamic::CONTRACT,
     &cutlass_fp8_per_token::CONTRACT,
+    &cutlass_mxfp4_mxfp4::CONTRACT,
+    &cutlass_nvfp4::CONTRACT,
+    &cutlass_w4a8::CONTRACT,
     &deepgemm_fp8_block_sm100::CONTRACT,
     &deepgemm_fp8_block_sm90::CONTRACT,
+    &deepgemm_mxfp4::CONTRACT,
+    &deepgemm_mxfp8::CONTRACT,
+    &emulation_int4_g128::CONTRACT,
+    &emulation_int4_g32::CONTRACT,
+    &emulation_mxfp4::CONTRACT,
+    &emulation_mxfp8::CONTRACT,
+    &emulation_nvfp4::CONTRACT,
+    &emulation_uint4_g128::CONTRACT,
+    &emulation_uint4_g32::CONTRACT,
+    &flashinfer_b12x_nvfp4::CONTRACT,
+    &flashinfer_cutedsl_batched_nvfp4::CONTRACT,
     &flashinfer_cutedsl_nvfp4::CONTRACT,
+    &flashinfer_cutedsl_nvfp4_token::CONTRACT,
+    &flashinfer_cutlass_fp8_block::CONTRACT,
+    &flashinfer_cutlass_fp8_tensor::CONTRACT,
+    &flashinfer_cutlass_mxfp4_bf16::CONTRACT,
     &flashinfer_cutlass_mxfp4_mxfp8::CONTRACT,
     &flashinfer_cutlass_nvfp4::CONTRACT,
+    &flashinfer_cutlass_unquantized::CONTRACT,
+    &flashinfer_moe_ep_cutedsl_mxfp4::CONTRACT,
+    &flashinfer_moe_ep_cutedsl_nvfp4::CONTRACT,
+    &flashinfer_moe_ep_deep_gemm_mxfp4::CONTRACT,
+    &flashinfer_trtllm_fp8_block::CONTRACT,
+    &flashinfer_trtllm_fp8_tensor::CONTRACT,
+    &flashinfer_trtllm_mxfp4_bf16::CONTRACT,
     &flashinfer_trtllm_mxfp4_mxfp8::CONTRACT,
+    &flashinfer_trtllm_mxfp8::CONTRACT,
+    &flashinfer_trtllm_mxint4::CONTRACT,
     &flashinfer_trtllm_nvfp4::CONTRACT,
+    &flashinfer_trtllm_nvfp4_token::CONTRACT,
+    &flashinfer_trtllm_unquantized::CONTRACT,
+    &hpc_fp8_block::CONTRACT,
+    &hpc_fp8_tensor::CONTRACT,
+    &humming_fp8_block::CONTRACT,
+    &humming_fp8_channel::CONTRACT,
+    &humming_fp8_tensor::CONTRACT,
+    &humming_fp8_tensor_group128::CONTRACT,
+    &humming_fp8_tensor_token::CONTRACT,
+    &humming_int4_g128::CONTRACT,
+    &humming_int4_g32::CONTRACT,
+    &humming_int8_channel::CONTRACT,
+    &humming_int8_g128::CONTRACT,
+    &humming_mxfp4::CONTRACT,
+    &humming_mxfp8::CONTRACT,
+    &humming_nvfp4::CONTRACT,
+    &humming_uint4_g32::CONTRACT,
+    &humming_w4a8::CONTRACT,
+    &marlin_fp8_block::CONTRACT,
+    &marlin_fp8_channel::CONTRACT,
+    &marlin_fp8_tensor::CONTRACT,
+    &marlin_int4_g128::CONTRACT,
+    &marlin_int4_g32::CONTRACT,
+    &marlin_int8_g128::CONTRACT,
     &marlin_mxfp4::CONTRACT,
+    &marlin_mxfp8::CONTRACT,
+    &marlin_nvfp4::CONTRACT,
+    &marlin_uint4_g128::CONTRACT,
+    &marlin_uint4_g32::CONTRACT,
+    &moonep_unquantized::CONTRACT,
+    &rdna3_int4::CONTRACT,
+    &rdna3_int4_g32::CONTRACT,
+    &triton_fp8_block::CONTRACT,
+    &triton_fp8_block64::CONTRACT,
+    &triton_fp8_channel::CONTRACT,
+    &triton_fp8_tensor::CONTRACT,
+    &triton_fp8_tensor_dynamic::CONTRACT,
+    &triton_fp8_tensor_token::CONTRACT,
+    &triton_int4_g128::CONTRACT,
+    &triton_int4_g32::CONTRACT,
+    &triton_int8_channel::CONTRACT,
+    &triton_int8_g128::CONTRACT,
+    &triton_int8_tensor::CONTRACT,
+    &triton_mxfp4_gfx950::CONTRACT,
+    &triton_mxfp4_rocm::CONTRACT,
     &triton_mxfp4_sm100::CONTRACT,
     &triton_mxfp4_sm90::CONTRACT,
     &triton_mxfp8::CONTRACT,
+    &triton_uint4_g128::CONTRACT,
+    &triton_uint4_g32::CONTRACT,
+    &triton_unfused_mxfp4_gfx950::CONTRACT,
+    &triton_unfused_mxfp4_rocm::CONTRACT,
+    &triton_unfused_mxfp4_sm100::CONTRACT,
+    &triton_unfused_mxfp4_sm90::CONTRACT,
     &triton_unquantized::CONTRACT,
+    &xpu_fp8_block::CONTRACT,
+    &xpu_fp8_tensor::CONTRACT,
+    &xpu_int4::CONTRACT,
+    &xpu_mxfp4::CONTRACT,
+    &xpu_mxfp8::CONTRACT,
+    &xpu_unquantized::CONTRACT,
+    &zen_cpu_int4::CONTRACT,
 ];

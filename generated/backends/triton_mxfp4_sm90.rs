@@ -8,8 +8,8 @@ use ::scalewright::backend::{
     Parameter, Reads, VllmNames, WeightContract, WeightPad, WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{Device, ExpertsClass, Requires, RoutingMethod};
-use super::super::{formats, layouts};
+use ::scalewright::oracle::Device;
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.triton_mxfp4_sm90]`: mxfp4 weights, bf16 or f16 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -127,29 +127,10 @@ pub static CONTRACT: Contract = Contract {
             &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
         ),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "OAITritonMxfp4ExpertsMonolithic",
-            requires: Requires {
-                devices: Some(&[Device::Sm90]),
-                libraries: &["triton_kernels"],
-                routing: Some(
-                    &[RoutingMethod::Renormalize, RoutingMethod::RenormalizeNaive],
-                ),
-                all2all: Some(&[]),
-                data_parallel_max: Some(1),
-                ..Requires::NOTHING
-            },
-        },
-        ExpertsClass {
-            name: "OAITritonExperts",
-            requires: Requires {
-                devices: Some(&[Device::Sm90]),
-                libraries: &["triton_kernels"],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["mxfp4"],
+    devices: Some(&[Device::Sm90]),
+    experts: kernel_classes::TRITON_KERNELS,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

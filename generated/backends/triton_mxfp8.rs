@@ -9,8 +9,7 @@ use ::scalewright::backend::{
     WeightScale,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{All2all, Device, ExpertsClass, Requires};
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.triton_mxfp8]`: mxfp8 weights, mxfp8 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -206,19 +205,10 @@ pub static CONTRACT: Contract = Contract {
         ),
         Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "Mxfp8NativeTritonExperts",
-            requires: Requires {
-                devices: Some(&[Device::Gfx950]),
-                all2all_refused: &[
-                    All2all::FlashinferNvlinkOneSided,
-                    All2all::FlashinferNvlinkTwoSided,
-                ],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["mxfp8"],
+    devices: None,
+    experts: kernel_classes::NATIVE_MXFP8,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

@@ -8,8 +8,7 @@ use ::scalewright::backend::{
     Parameter, Reads, VllmNames, WeightContract, WeightPad,
 };
 use ::scalewright::config::{ActivationFunction, LayerConfig, QuantConfig};
-use ::scalewright::oracle::{All2all, ExpertsClass, Requires};
-use super::super::{formats, layouts};
+use super::super::{formats, kernel_classes, layouts};
 
 /// The row `[backend.triton_unquantized]`: bf16 weights, bf16 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
@@ -155,18 +154,10 @@ pub static CONTRACT: Contract = Contract {
         ),
         Honoured::new(Function::Swiglustep, &[Parameter::Limit]),
     ],
-    experts: &[
-        ExpertsClass {
-            name: "TritonExperts",
-            requires: Requires {
-                all2all_refused: &[
-                    All2all::FlashinferNvlinkOneSided,
-                    All2all::FlashinferNvlinkTwoSided,
-                ],
-                ..Requires::NOTHING
-            },
-        },
-    ],
+    serves: &["bf16"],
+    devices: None,
+    experts: kernel_classes::TRITON,
+    classes: &[],
     deliveries: &[
         (
             "naive_dp_ep",

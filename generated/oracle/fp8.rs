@@ -2,16 +2,19 @@
 
 //! The oracle of fp8 weights: `[oracle.fp8]`.
 
+use ::scalewright::backend::Activation as Function;
 use ::scalewright::oracle::{
-    Engine, NothingFits, Oracle, Order, Request, Selection, evaluate,
+    Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
+    ActivationFormat, All2all, Choice, Device, Feature, Range, Refusal, Stated, Switch,
+    When, Change, InputRule,
 };
-use super::super::backends;
+use super::super::{backends, settings};
 
 /// The backend for a layer with fp8 weights, and why not the ones before it.
 ///
 /// # Errors
-/// [`NothingFits`], with every refusal.
-pub fn select(request: &Request) -> Result<Selection, NothingFits> {
+/// [`NoSelection`], with every refusal.
+pub fn select(request: &Request) -> Result<Selection, NoSelection> {
     evaluate(&ORACLE, request)
 }
 
@@ -21,23 +24,583 @@ pub static ORACLE: Oracle = Oracle {
     orders: &[
         Order {
             engine: Engine::Vllm,
-            rows: &[
-                &backends::deepgemm_fp8_block_sm90::CONTRACT,
-                &backends::deepgemm_fp8_block_sm100::CONTRACT,
-                &backends::cutlass_fp8_per_token::CONTRACT,
-                &backends::cutlass_fp8_per_tensor::CONTRACT,
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
             ],
-            reorder: &[],
+            members: &[
+                Member {
+                    name: "AITER",
+                    flags: &["aiter"],
+                    rows: &[
+                        &backends::aiter_fp8_block::CONTRACT,
+                        &backends::aiter_fp8_tensor::CONTRACT,
+                        &backends::aiter_fp8_tensor_dynamic::CONTRACT,
+                        &backends::aiter_fp8_channel::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_TRTLLM",
+                    flags: &["flashinfer_trtllm"],
+                    rows: &[
+                        &backends::flashinfer_trtllm_fp8_block::CONTRACT,
+                        &backends::flashinfer_trtllm_fp8_tensor::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_CUTLASS",
+                    flags: &["flashinfer_cutlass"],
+                    rows: &[
+                        &backends::flashinfer_cutlass_fp8_tensor::CONTRACT,
+                        &backends::flashinfer_cutlass_fp8_block::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "DEEPGEMM",
+                    flags: &["deep_gemm"],
+                    rows: &[
+                        &backends::deepgemm_fp8_block_sm90::CONTRACT,
+                        &backends::deepgemm_fp8_block_sm100::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "VLLM_CUTLASS",
+                    flags: &["cutlass"],
+                    rows: &[
+                        &backends::cutlass_fp8_per_token::CONTRACT,
+                        &backends::cutlass_fp8_per_tensor::CONTRACT,
+                        &backends::cutlass_fp8_per_tensor_dynamic::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "TRITON",
+                    flags: &["triton"],
+                    rows: &[
+                        &backends::triton_fp8_tensor::CONTRACT,
+                        &backends::triton_fp8_tensor_dynamic::CONTRACT,
+                        &backends::triton_fp8_tensor_token::CONTRACT,
+                        &backends::triton_fp8_channel::CONTRACT,
+                        &backends::triton_fp8_block::CONTRACT,
+                        &backends::triton_fp8_block64::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "MARLIN",
+                    flags: &["marlin"],
+                    rows: &[
+                        &backends::marlin_fp8_tensor::CONTRACT,
+                        &backends::marlin_fp8_channel::CONTRACT,
+                        &backends::marlin_fp8_block::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "HUMMING",
+                    flags: &["humming"],
+                    rows: &[
+                        &backends::humming_fp8_tensor::CONTRACT,
+                        &backends::humming_fp8_tensor_token::CONTRACT,
+                        &backends::humming_fp8_tensor_group128::CONTRACT,
+                        &backends::humming_fp8_channel::CONTRACT,
+                        &backends::humming_fp8_block::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "BATCHED_DEEPGEMM",
+                    flags: &["deep_gemm"],
+                    rows: &[
+                        &backends::batched_deepgemm_fp8_block_sm90::CONTRACT,
+                        &backends::batched_deepgemm_fp8_block_sm100::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "BATCHED_VLLM_CUTLASS",
+                    flags: &["cutlass"],
+                    rows: &[
+                        &backends::batched_cutlass_fp8_per_token::CONTRACT,
+                        &backends::batched_cutlass_fp8_per_tensor::CONTRACT,
+                        &backends::batched_cutlass_fp8_per_tensor_dynamic::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "BATCHED_TRITON",
+                    flags: &["triton"],
+                    rows: &[
+                        &backends::batched_triton_fp8_tensor::CONTRACT,
+                        &backends::batched_triton_fp8_tensor_dynamic::CONTRACT,
+                        &backends::batched_triton_fp8_tensor_token::CONTRACT,
+                        &backends::batched_triton_fp8_channel::CONTRACT,
+                        &backends::batched_triton_fp8_block::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "XPU",
+                    flags: &[],
+                    rows: &[
+                        &backends::xpu_fp8_tensor::CONTRACT,
+                        &backends::xpu_fp8_block::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "CPU_W8A8",
+                    flags: &[],
+                    rows: &[&backends::cpu_fp8_w8a8_block::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "CPU",
+                    flags: &[],
+                    rows: &[&backends::cpu_fp8_block::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "HPC",
+                    flags: &["hpc"],
+                    rows: &[
+                        &backends::hpc_fp8_tensor::CONTRACT,
+                        &backends::hpc_fp8_block::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &[],
+            refuse: &[
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER_MOE, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::Sm70,
+                                Device::Sm75,
+                                Device::Sm80,
+                                Device::Sm86,
+                                Device::Sm89,
+                                Device::Sm90,
+                                Device::Sm100,
+                                Device::Sm103,
+                                Device::Sm110,
+                                Device::Sm120,
+                                Device::Sm121,
+                                Device::Gfx90a,
+                                Device::Gfx1100,
+                                Device::Gfx1201,
+                                Device::Gfx1250,
+                                Device::Xe2,
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        library_missing: &["aiter"],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        activations: Some(
+                            &[
+                                Function::SiluNoMul,
+                                Function::GeluNoMul,
+                                Function::GeluTanhNoMul,
+                                Function::Relu2NoMul,
+                            ],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::ConfigNoMulPlatform,
+                },
+                Refusal {
+                    when: When {
+                        names: Some(&["cutlass"]),
+                        lacks: &[Feature::CutlassAllowed],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::CutlassNotAllowed,
+                },
+            ],
+            reorder: &[
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm90]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Before {
+                        member: "HUMMING",
+                        anchor: "MARLIN",
+                    },
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm100, Device::Sm103]),
+                        schemes: Some(&["fp8_block128", "fp8_block64"]),
+                        all2all: Some(&[All2all::DeepepV2]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::First("FLASHINFER_TRTLLM"),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm90]),
+                        schemes: Some(&["fp8_block128"]),
+                        expert_parallel: Range { min: 2, ..Range::ALL },
+                        ..When::ALWAYS
+                    },
+                    change: Change::First("FLASHINFER_CUTLASS"),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm90]),
+                        schemes: Some(&["fp8_block128"]),
+                        expert_parallel: Range { max: 1, ..Range::ALL },
+                        ..When::ALWAYS
+                    },
+                    change: Change::First("TRITON"),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Xe2]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::First("XPU"),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    change: Change::First("CPU"),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    change: Change::First("CPU_W8A8"),
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Automatic),
+                        lacks: &[Feature::CutlassAllowed],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["VLLM_CUTLASS", "BATCHED_VLLM_CUTLASS"]),
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Automatic),
+                        settings: &[(&settings::DEEP_GEMM, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["DEEPGEMM", "BATCHED_DEEPGEMM"]),
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Automatic),
+                        settings: &[(&settings::MOE_DEEP_GEMM, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["DEEPGEMM", "BATCHED_DEEPGEMM"]),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(
+                            &[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121],
+                        ),
+                        choice: Some(Choice::Automatic),
+                        model_types: Some(&["qwen3_5_moe_text"]),
+                        unset: &["deep_gemm", "moe_deep_gemm"],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["DEEPGEMM", "BATCHED_DEEPGEMM"]),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm120, Device::Sm121]),
+                        choice: Some(Choice::Automatic),
+                        model_types: Some(&["kolibri1"]),
+                        unset: &["deep_gemm", "moe_deep_gemm"],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["DEEPGEMM", "BATCHED_DEEPGEMM"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Batched),
+                        choice: Some(Choice::Named),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["DEEPGEMM", "TRITON", "VLLM_CUTLASS"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Standard),
+                        choice: Some(Choice::Named),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(
+                        &["BATCHED_DEEPGEMM", "BATCHED_TRITON", "BATCHED_VLLM_CUTLASS"],
+                    ),
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Automatic),
+                        settings: &[(&settings::AITER, Switch::Off)],
+                        set: &["aiter"],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["AITER"]),
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Automatic),
+                        settings: &[(&settings::AITER_MOE, Switch::Off)],
+                        set: &["aiter"],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["AITER"]),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Gfx1201]),
+                        choice: Some(Choice::Automatic),
+                        library: &["aiter"],
+                        settings: &[(&settings::AITER, Switch::On)],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["AITER"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Standard),
+                        choice: Some(Choice::Automatic),
+                        settings: &[
+                            (&settings::DEEP_GEMM, Switch::On),
+                            (&settings::MOE_DEEP_GEMM, Switch::On),
+                        ],
+                        set: &["deep_gemm"],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Force(&["DEEPGEMM"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Batched),
+                        choice: Some(Choice::Automatic),
+                        settings: &[
+                            (&settings::DEEP_GEMM, Switch::On),
+                            (&settings::MOE_DEEP_GEMM, Switch::On),
+                        ],
+                        set: &["deep_gemm"],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Force(&["BATCHED_DEEPGEMM"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Standard),
+                        choice: Some(Choice::Automatic),
+                        settings: &[
+                            (&settings::DEEP_GEMM, Switch::On),
+                            (&settings::MOE_DEEP_GEMM, Switch::On),
+                        ],
+                        set: &["moe_deep_gemm"],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Force(&["DEEPGEMM"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Batched),
+                        choice: Some(Choice::Automatic),
+                        settings: &[
+                            (&settings::DEEP_GEMM, Switch::On),
+                            (&settings::MOE_DEEP_GEMM, Switch::On),
+                        ],
+                        set: &["moe_deep_gemm"],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Force(&["BATCHED_DEEPGEMM"]),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::Sm70,
+                                Device::Sm75,
+                                Device::Sm80,
+                                Device::Sm86,
+                                Device::Sm89,
+                                Device::Sm90,
+                                Device::Sm100,
+                                Device::Sm103,
+                                Device::Sm110,
+                                Device::Sm120,
+                                Device::Sm121,
+                                Device::Gfx90a,
+                                Device::Gfx942,
+                                Device::Gfx950,
+                                Device::Gfx1100,
+                                Device::Gfx1250,
+                                Device::Xe2,
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        choice: Some(Choice::Automatic),
+                        settings: &[
+                            (&settings::AITER, Switch::On),
+                            (&settings::AITER_MOE, Switch::On),
+                        ],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Force(&["AITER"]),
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Automatic),
+                        library_missing: &["aiter"],
+                        settings: &[
+                            (&settings::AITER, Switch::On),
+                            (&settings::AITER_MOE, Switch::On),
+                        ],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Force(&["AITER"]),
+                },
+            ],
         },
         Order {
             engine: Engine::Native,
-            rows: &[
-                &backends::deepgemm_fp8_block_sm90::CONTRACT,
-                &backends::deepgemm_fp8_block_sm100::CONTRACT,
-                &backends::cutlass_fp8_per_token::CONTRACT,
-                &backends::cutlass_fp8_per_tensor::CONTRACT,
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
             ],
+            members: &[
+                Member {
+                    name: "deepgemm_fp8_block_sm90",
+                    flags: &["deepgemm_fp8_block_sm90"],
+                    rows: &[&backends::deepgemm_fp8_block_sm90::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "deepgemm_fp8_block_sm100",
+                    flags: &["deepgemm_fp8_block_sm100"],
+                    rows: &[&backends::deepgemm_fp8_block_sm100::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "cutlass_fp8_per_token",
+                    flags: &["cutlass_fp8_per_token"],
+                    rows: &[&backends::cutlass_fp8_per_token::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "cutlass_fp8_per_tensor",
+                    flags: &["cutlass_fp8_per_tensor"],
+                    rows: &[&backends::cutlass_fp8_per_tensor::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &[],
+            refuse: &[],
             reorder: &[],
         },
     ],
+    dropped: super::DROPPED,
 };

@@ -3,16 +3,70 @@
 //! Which backend runs a family of weights.
 
 pub mod fp8;
+pub mod int8;
+pub mod int_wna16;
 pub mod mxfp4;
+pub mod mxfp4_deepseek_v4;
 pub mod mxfp8;
 pub mod nvfp4;
 pub mod unquantized;
+pub mod w4a8;
+pub mod w4a8_int8;
 
 /// Every family's oracle, sorted by name.
 pub static ORACLES: &[&::scalewright::oracle::Oracle] = &[
     &fp8::ORACLE,
+    &int8::ORACLE,
+    &int_wna16::ORACLE,
     &mxfp4::ORACLE,
+    &mxfp4_deepseek_v4::ORACLE,
     &mxfp8::ORACLE,
     &nvfp4::ORACLE,
     &unquantized::ORACLE,
+    &w4a8::ORACLE,
+    &w4a8_int8::ORACLE,
+];
+
+/// Names that the engine has dropped: `[[dropped]]`.
+pub static DROPPED: &[::scalewright::oracle::Dropped] = &[
+    ::scalewright::oracle::Dropped {
+        name: "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8_CUTLASS",
+        until: "vllm 0.22",
+        instead: "flashinfer_cutlass, with quantization_config.moe.activation = mxfp8",
+    },
+    ::scalewright::oracle::Dropped {
+        name: "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8",
+        until: "vllm 0.22",
+        instead: "flashinfer_trtllm, with quantization_config.moe.activation = mxfp8",
+    },
+    ::scalewright::oracle::Dropped {
+        name: "VLLM_USE_FLASHINFER_MOE_MXFP4_BF16",
+        until: "vllm 0.22",
+        instead: "flashinfer_cutlass",
+    },
+    ::scalewright::oracle::Dropped {
+        name: "VLLM_USE_FLASHINFER_MOE_FP8",
+        until: "vllm 0.22",
+        instead: "flashinfer_trtllm",
+    },
+    ::scalewright::oracle::Dropped {
+        name: "VLLM_USE_FLASHINFER_MOE_FP4",
+        until: "vllm 0.22",
+        instead: "flashinfer_trtllm",
+    },
+    ::scalewright::oracle::Dropped {
+        name: "VLLM_FLASHINFER_MOE_BACKEND",
+        until: "vllm 0.22",
+        instead: "flashinfer_trtllm",
+    },
+    ::scalewright::oracle::Dropped {
+        name: "VLLM_MXFP4_USE_MARLIN",
+        until: "vllm 0.22",
+        instead: "marlin",
+    },
+    ::scalewright::oracle::Dropped {
+        name: "VLLM_TEST_FORCE_FP8_MARLIN",
+        until: "vllm 0.22",
+        instead: "marlin",
+    },
 ];

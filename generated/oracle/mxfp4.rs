@@ -2,17 +2,19 @@
 
 //! The oracle of mxfp4 weights: `[oracle.mxfp4]`.
 
+use ::scalewright::backend::Activation as Function;
 use ::scalewright::oracle::{
-    Change, Device, Engine, NothingFits, Oracle, Order, Reorder, Request, Selection,
-    Situation, evaluate,
+    Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
+    ActivationFormat, All2all, Choice, Device, Feature, Refusal, Stated, Switch, When,
+    Change, InputRule,
 };
-use super::super::backends;
+use super::super::{backends, settings};
 
 /// The backend for a layer with mxfp4 weights, and why not the ones before it.
 ///
 /// # Errors
-/// [`NothingFits`], with every refusal.
-pub fn select(request: &Request) -> Result<Selection, NothingFits> {
+/// [`NoSelection`], with every refusal.
+pub fn select(request: &Request) -> Result<Selection, NoSelection> {
     evaluate(&ORACLE, request)
 }
 
@@ -22,36 +24,375 @@ pub static ORACLE: Oracle = Oracle {
     orders: &[
         Order {
             engine: Engine::Vllm,
-            rows: &[
-                &backends::flashinfer_trtllm_mxfp4_mxfp8::CONTRACT,
-                &backends::triton_mxfp4_sm90::CONTRACT,
-                &backends::triton_mxfp4_sm100::CONTRACT,
-                &backends::flashinfer_cutlass_mxfp4_mxfp8::CONTRACT,
-                &backends::marlin_mxfp4::CONTRACT,
+            input: InputRule::Preferred,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
+            ],
+            members: &[
+                Member {
+                    name: "FLASHINFER_TRTLLM_MXFP4_BF16",
+                    flags: &["flashinfer_trtllm"],
+                    rows: &[&backends::flashinfer_trtllm_mxfp4_bf16::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_TRTLLM_MXFP4_MXFP8",
+                    flags: &["flashinfer_trtllm", "flashinfer_trtllm_afp8"],
+                    rows: &[&backends::flashinfer_trtllm_mxfp4_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "AITER_MXFP4_BF16",
+                    flags: &["aiter"],
+                    rows: &[&backends::aiter_mxfp4_bf16::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "AITER_TRITON_MXFP4_BF16",
+                    flags: &["aiter", "aiter_triton_mxfp4_bf16"],
+                    rows: &[&backends::aiter_triton_mxfp4_bf16::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "AITER_MXFP4_FP8",
+                    flags: &["aiter", "aiter_mxfp4_fp8"],
+                    rows: &[&backends::aiter_mxfp4_fp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "AITER_MXFP4_MXFP4",
+                    flags: &["aiter", "aiter_mxfp4_mxfp4"],
+                    rows: &[&backends::aiter_mxfp4_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "TRITON",
+                    flags: &["triton"],
+                    rows: &[
+                        &backends::triton_mxfp4_sm90::CONTRACT,
+                        &backends::triton_mxfp4_sm100::CONTRACT,
+                        &backends::triton_mxfp4_gfx950::CONTRACT,
+                        &backends::triton_mxfp4_rocm::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_CUTLASS_MXFP4_BF16",
+                    flags: &["flashinfer_cutlass"],
+                    rows: &[&backends::flashinfer_cutlass_mxfp4_bf16::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_CUTLASS_MXFP4_MXFP8",
+                    flags: &["flashinfer_cutlass", "flashinfer_cutlass_afp8"],
+                    rows: &[&backends::flashinfer_cutlass_mxfp4_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "CUTLASS_MXFP4_MXFP4",
+                    flags: &[],
+                    rows: &[&backends::cutlass_mxfp4_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "MARLIN",
+                    flags: &["marlin"],
+                    rows: &[&backends::marlin_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "BATCHED_MARLIN",
+                    flags: &["marlin"],
+                    rows: &[&backends::batched_marlin_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "HUMMING",
+                    flags: &["humming"],
+                    rows: &[&backends::humming_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "XPU",
+                    flags: &["xpu"],
+                    rows: &[&backends::xpu_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "CPU",
+                    flags: &["cpu"],
+                    rows: &[&backends::cpu_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "EMULATION",
+                    flags: &["emulation"],
+                    rows: &[&backends::emulation_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[
+                Member {
+                    name: "AITER_TRITON_MXFP4_MXFP4",
+                    flags: &["aiter", "aiter_triton_mxfp4_mxfp4"],
+                    rows: &[&backends::aiter_triton_mxfp4_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "DEEPGEMM_MXFP4",
+                    flags: &["deep_gemm"],
+                    rows: &[&backends::deepgemm_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "TRITON_UNFUSED",
+                    flags: &["triton_unfused"],
+                    rows: &[
+                        &backends::triton_unfused_mxfp4_sm90::CONTRACT,
+                        &backends::triton_unfused_mxfp4_sm100::CONTRACT,
+                        &backends::triton_unfused_mxfp4_gfx950::CONTRACT,
+                        &backends::triton_unfused_mxfp4_rocm::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "B12X_MXFP4_MXFP8",
+                    flags: &["b12x"],
+                    rows: &[&backends::b12x_mxfp4_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "B12X_MXFP4_BF16",
+                    flags: &["b12x"],
+                    rows: &[&backends::b12x_mxfp4_bf16::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_MOE_EP_CUTEDSL",
+                    flags: &["flashinfer_moe_ep_cutedsl"],
+                    rows: &[&backends::flashinfer_moe_ep_cutedsl_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_MOE_EP_DEEP_GEMM",
+                    flags: &["flashinfer_moe_ep_mega_deep_gemm"],
+                    rows: &[&backends::flashinfer_moe_ep_deep_gemm_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            ignored_names: &[],
+            refuse: &[
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER_MOE, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::Sm70,
+                                Device::Sm75,
+                                Device::Sm80,
+                                Device::Sm86,
+                                Device::Sm89,
+                                Device::Sm90,
+                                Device::Sm100,
+                                Device::Sm103,
+                                Device::Sm110,
+                                Device::Sm120,
+                                Device::Sm121,
+                                Device::Gfx90a,
+                                Device::Gfx1100,
+                                Device::Gfx1201,
+                                Device::Gfx1250,
+                                Device::Xe2,
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        library_missing: &["aiter"],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        activations: Some(
+                            &[
+                                Function::SiluNoMul,
+                                Function::GeluNoMul,
+                                Function::GeluTanhNoMul,
+                                Function::Relu2NoMul,
+                            ],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::ConfigNoMulPlatform,
+                },
+                Refusal {
+                    when: When {
+                        has: &[Feature::InputConflict],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::ActivationOverrideConflict,
+                },
             ],
             reorder: &[
                 Reorder {
-                    when: Situation {
+                    when: When {
                         devices: Some(&[Device::Sm120, Device::Sm121]),
-                        activations: None,
+                        ..When::ALWAYS
                     },
                     change: Change::After {
-                        row: "triton_mxfp4_sm100",
-                        anchor: "marlin_mxfp4",
+                        member: "TRITON",
+                        anchor: "BATCHED_MARLIN",
                     },
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm90]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Before {
+                        member: "HUMMING",
+                        anchor: "MARLIN",
+                    },
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Batched),
+                        choice: Some(Choice::Named),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["MARLIN"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Standard),
+                        choice: Some(Choice::Named),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["BATCHED_MARLIN"]),
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Named),
+                        settings: &[(&settings::B12X_A16, Switch::On)],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["B12X_MXFP4_MXFP8"]),
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Named),
+                        has: &[Feature::Lora],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["FLASHINFER_TRTLLM_MXFP4_MXFP8"]),
                 },
             ],
         },
         Order {
             engine: Engine::Native,
-            rows: &[
-                &backends::flashinfer_cutlass_mxfp4_mxfp8::CONTRACT,
-                &backends::flashinfer_trtllm_mxfp4_mxfp8::CONTRACT,
-                &backends::marlin_mxfp4::CONTRACT,
-                &backends::triton_mxfp4_sm90::CONTRACT,
-                &backends::triton_mxfp4_sm100::CONTRACT,
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
             ],
+            members: &[
+                Member {
+                    name: "flashinfer_cutlass_mxfp4_mxfp8",
+                    flags: &["flashinfer_cutlass_mxfp4_mxfp8"],
+                    rows: &[&backends::flashinfer_cutlass_mxfp4_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "flashinfer_trtllm_mxfp4_mxfp8",
+                    flags: &["flashinfer_trtllm_mxfp4_mxfp8"],
+                    rows: &[&backends::flashinfer_trtllm_mxfp4_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "marlin_mxfp4",
+                    flags: &["marlin_mxfp4"],
+                    rows: &[&backends::marlin_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_mxfp4_sm90",
+                    flags: &["triton_mxfp4_sm90"],
+                    rows: &[&backends::triton_mxfp4_sm90::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_mxfp4_sm100",
+                    flags: &["triton_mxfp4_sm100"],
+                    rows: &[&backends::triton_mxfp4_sm100::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &[],
+            refuse: &[],
             reorder: &[],
         },
     ],
+    dropped: super::DROPPED,
 };

@@ -2,16 +2,18 @@
 
 //! The oracle of mxfp8 weights: `[oracle.mxfp8]`.
 
+use ::scalewright::backend::Activation as Function;
 use ::scalewright::oracle::{
-    Engine, NothingFits, Oracle, Order, Request, Selection, evaluate,
+    Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
+    All2all, Device, Refusal, Stated, Switch, When, Change, InputRule,
 };
-use super::super::backends;
+use super::super::{backends, settings};
 
 /// The backend for a layer with mxfp8 weights, and why not the ones before it.
 ///
 /// # Errors
-/// [`NothingFits`], with every refusal.
-pub fn select(request: &Request) -> Result<Selection, NothingFits> {
+/// [`NoSelection`], with every refusal.
+pub fn select(request: &Request) -> Result<Selection, NoSelection> {
     evaluate(&ORACLE, request)
 }
 
@@ -21,13 +23,201 @@ pub static ORACLE: Oracle = Oracle {
     orders: &[
         Order {
             engine: Engine::Vllm,
-            rows: &[&backends::triton_mxfp8::CONTRACT],
-            reorder: &[],
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
+            ],
+            members: &[
+                Member {
+                    name: "FLASHINFER_TRTLLM",
+                    flags: &["flashinfer_trtllm"],
+                    rows: &[&backends::flashinfer_trtllm_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "DEEPGEMM",
+                    flags: &["deep_gemm"],
+                    rows: &[&backends::deepgemm_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "MARLIN",
+                    flags: &["marlin"],
+                    rows: &[&backends::marlin_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "XPU",
+                    flags: &["xpu"],
+                    rows: &[&backends::xpu_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "AITER_MXFP8",
+                    flags: &["aiter"],
+                    rows: &[&backends::aiter_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "HUMMING",
+                    flags: &["humming"],
+                    rows: &[&backends::humming_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "TRITON_MXFP8",
+                    flags: &["triton"],
+                    rows: &[&backends::triton_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "EMULATION",
+                    flags: &[],
+                    rows: &[&backends::emulation_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &[],
+            refuse: &[
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER_MOE, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::Sm70,
+                                Device::Sm75,
+                                Device::Sm80,
+                                Device::Sm86,
+                                Device::Sm89,
+                                Device::Sm90,
+                                Device::Sm100,
+                                Device::Sm103,
+                                Device::Sm110,
+                                Device::Sm120,
+                                Device::Sm121,
+                                Device::Gfx90a,
+                                Device::Gfx1100,
+                                Device::Gfx1201,
+                                Device::Gfx1250,
+                                Device::Xe2,
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        library_missing: &["aiter"],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        activations: Some(
+                            &[
+                                Function::SiluNoMul,
+                                Function::GeluNoMul,
+                                Function::GeluTanhNoMul,
+                                Function::Relu2NoMul,
+                            ],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::ConfigNoMulPlatform,
+                },
+            ],
+            reorder: &[
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm90]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Before {
+                        member: "HUMMING",
+                        anchor: "MARLIN",
+                    },
+                },
+            ],
         },
         Order {
             engine: Engine::Native,
-            rows: &[&backends::triton_mxfp8::CONTRACT],
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
+            ],
+            members: &[
+                Member {
+                    name: "triton_mxfp8",
+                    flags: &["triton_mxfp8"],
+                    rows: &[&backends::triton_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &[],
+            refuse: &[],
             reorder: &[],
         },
     ],
+    dropped: super::DROPPED,
 };

@@ -2,16 +2,19 @@
 
 //! The oracle of nvfp4 weights: `[oracle.nvfp4]`.
 
+use ::scalewright::backend::Activation as Function;
 use ::scalewright::oracle::{
-    Engine, NothingFits, Oracle, Order, Request, Selection, evaluate,
+    Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
+    ActivationFormat, All2all, Choice, Device, Feature, Refusal, Stated, Switch, When,
+    Change, InputRule,
 };
-use super::super::backends;
+use super::super::{backends, settings};
 
 /// The backend for a layer with nvfp4 weights, and why not the ones before it.
 ///
 /// # Errors
-/// [`NothingFits`], with every refusal.
-pub fn select(request: &Request) -> Result<Selection, NothingFits> {
+/// [`NoSelection`], with every refusal.
+pub fn select(request: &Request) -> Result<Selection, NoSelection> {
     evaluate(&ORACLE, request)
 }
 
@@ -21,21 +24,282 @@ pub static ORACLE: Oracle = Oracle {
     orders: &[
         Order {
             engine: Engine::Vllm,
-            rows: &[
-                &backends::flashinfer_trtllm_nvfp4::CONTRACT,
-                &backends::flashinfer_cutedsl_nvfp4::CONTRACT,
-                &backends::flashinfer_cutlass_nvfp4::CONTRACT,
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
             ],
-            reorder: &[],
+            members: &[
+                Member {
+                    name: "FLASHINFER_TRTLLM",
+                    flags: &["flashinfer_trtllm"],
+                    rows: &[
+                        &backends::flashinfer_trtllm_nvfp4::CONTRACT,
+                        &backends::flashinfer_trtllm_nvfp4_token::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_CUTEDSL",
+                    flags: &["flashinfer_cutedsl"],
+                    rows: &[
+                        &backends::flashinfer_cutedsl_nvfp4::CONTRACT,
+                        &backends::flashinfer_cutedsl_nvfp4_token::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_CUTEDSL_BATCHED",
+                    flags: &["flashinfer_cutedsl"],
+                    rows: &[&backends::flashinfer_cutedsl_batched_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_CUTLASS",
+                    flags: &["flashinfer_cutlass"],
+                    rows: &[&backends::flashinfer_cutlass_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "VLLM_CUTLASS",
+                    flags: &["cutlass"],
+                    rows: &[&backends::cutlass_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "MARLIN",
+                    flags: &["marlin"],
+                    rows: &[&backends::marlin_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "HUMMING",
+                    flags: &["humming"],
+                    rows: &[&backends::humming_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "EMULATION",
+                    flags: &["emulation"],
+                    rows: &[&backends::emulation_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[
+                Member {
+                    name: "B12X",
+                    flags: &["b12x"],
+                    rows: &[
+                        &backends::b12x_nvfp4::CONTRACT,
+                        &backends::b12x_nvfp4_a16::CONTRACT,
+                    ],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_B12X",
+                    flags: &["flashinfer_b12x"],
+                    rows: &[&backends::flashinfer_b12x_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_MOE_EP_CUTEDSL",
+                    flags: &["flashinfer_moe_ep_cutedsl"],
+                    rows: &[&backends::flashinfer_moe_ep_cutedsl_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            ignored_names: &[],
+            refuse: &[
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER_MOE, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::Sm70,
+                                Device::Sm75,
+                                Device::Sm80,
+                                Device::Sm86,
+                                Device::Sm89,
+                                Device::Sm90,
+                                Device::Sm100,
+                                Device::Sm103,
+                                Device::Sm110,
+                                Device::Sm120,
+                                Device::Sm121,
+                                Device::Gfx90a,
+                                Device::Gfx1100,
+                                Device::Gfx1201,
+                                Device::Gfx1250,
+                                Device::Xe2,
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        library_missing: &["aiter"],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        activations: Some(
+                            &[
+                                Function::SiluNoMul,
+                                Function::GeluNoMul,
+                                Function::GeluTanhNoMul,
+                                Function::Relu2NoMul,
+                            ],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::ConfigNoMulPlatform,
+                },
+                Refusal {
+                    when: When {
+                        names: Some(&["flashinfer_b12x"]),
+                        has: &[Feature::Limit],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::ClampNotApplied,
+                },
+                Refusal {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Batched),
+                        names: Some(&["flashinfer_cutedsl"]),
+                        has: &[Feature::Limit],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::ClampNotApplied,
+                },
+            ],
+            reorder: &[
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm90]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Before {
+                        member: "HUMMING",
+                        anchor: "MARLIN",
+                    },
+                },
+                Reorder {
+                    when: When {
+                        choice: Some(Choice::Automatic),
+                        has: &[Feature::Limit],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["FLASHINFER_CUTEDSL_BATCHED"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Batched),
+                        choice: Some(Choice::Named),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["FLASHINFER_CUTEDSL"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Standard),
+                        choice: Some(Choice::Named),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["FLASHINFER_CUTEDSL_BATCHED"]),
+                },
+            ],
         },
         Order {
             engine: Engine::Native,
-            rows: &[
-                &backends::flashinfer_cutlass_nvfp4::CONTRACT,
-                &backends::flashinfer_cutedsl_nvfp4::CONTRACT,
-                &backends::flashinfer_trtllm_nvfp4::CONTRACT,
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
             ],
+            members: &[
+                Member {
+                    name: "flashinfer_cutlass_nvfp4",
+                    flags: &["flashinfer_cutlass_nvfp4"],
+                    rows: &[&backends::flashinfer_cutlass_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "flashinfer_cutedsl_nvfp4",
+                    flags: &["flashinfer_cutedsl_nvfp4"],
+                    rows: &[&backends::flashinfer_cutedsl_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "flashinfer_trtllm_nvfp4",
+                    flags: &["flashinfer_trtllm_nvfp4"],
+                    rows: &[&backends::flashinfer_trtllm_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &[],
+            refuse: &[],
             reorder: &[],
         },
     ],
+    dropped: super::DROPPED,
 };

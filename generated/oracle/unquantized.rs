@@ -2,16 +2,19 @@
 
 //! The oracle of unquantized weights: `[oracle.unquantized]`.
 
+use ::scalewright::backend::Activation as Function;
 use ::scalewright::oracle::{
-    Engine, NothingFits, Oracle, Order, Request, Selection, evaluate,
+    Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
+    ActivationFormat, All2all, Choice, Device, Feature, Range, Refusal, Stated, Switch,
+    When, Change, InputRule,
 };
-use super::super::backends;
+use super::super::{backends, settings};
 
 /// The backend for a layer with unquantized weights, and why not the ones before it.
 ///
 /// # Errors
-/// [`NothingFits`], with every refusal.
-pub fn select(request: &Request) -> Result<Selection, NothingFits> {
+/// [`NoSelection`], with every refusal.
+pub fn select(request: &Request) -> Result<Selection, NoSelection> {
     evaluate(&ORACLE, request)
 }
 
@@ -21,13 +24,357 @@ pub static ORACLE: Oracle = Oracle {
     orders: &[
         Order {
             engine: Engine::Vllm,
-            rows: &[&backends::triton_unquantized::CONTRACT],
-            reorder: &[],
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
+            ],
+            members: &[
+                Member {
+                    name: "AITER",
+                    flags: &["aiter"],
+                    rows: &[&backends::aiter_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_TRTLLM",
+                    flags: &["flashinfer_trtllm"],
+                    rows: &[&backends::flashinfer_trtllm_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "FLASHINFER_CUTLASS",
+                    flags: &["flashinfer_cutlass"],
+                    rows: &[&backends::flashinfer_cutlass_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "TRITON",
+                    flags: &["triton"],
+                    rows: &[&backends::triton_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "BATCHED_TRITON",
+                    flags: &["batched_triton", "triton"],
+                    rows: &[&backends::batched_triton_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "XPU",
+                    flags: &[],
+                    rows: &[&backends::xpu_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "CPU",
+                    flags: &[],
+                    rows: &[&backends::cpu_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "MOONEP",
+                    flags: &[],
+                    rows: &[&backends::moonep_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &["humming", "marlin"],
+            refuse: &[
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        settings: &[(&settings::AITER_MOE, Switch::Off)],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::Sm70,
+                                Device::Sm75,
+                                Device::Sm80,
+                                Device::Sm86,
+                                Device::Sm89,
+                                Device::Sm90,
+                                Device::Sm100,
+                                Device::Sm103,
+                                Device::Sm110,
+                                Device::Sm120,
+                                Device::Sm121,
+                                Device::Gfx90a,
+                                Device::Gfx1100,
+                                Device::Gfx1201,
+                                Device::Gfx1250,
+                                Device::Xe2,
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        all2all: Some(
+                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+                        ),
+                        library_missing: &["aiter"],
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::AssertMoriNeedsAiter,
+                },
+                Refusal {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        activations: Some(
+                            &[
+                                Function::SiluNoMul,
+                                Function::GeluNoMul,
+                                Function::GeluTanhNoMul,
+                                Function::Relu2NoMul,
+                            ],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    reason: Stated::ConfigNoMulPlatform,
+                },
+            ],
+            reorder: &[
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm90]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Last("FLASHINFER_TRTLLM"),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Sm90]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Last("FLASHINFER_CUTLASS"),
+                },
+                Reorder {
+                    when: When {
+                        data_parallel: Range { min: 2, ..Range::ALL },
+                        ..When::ALWAYS
+                    },
+                    change: Change::Last("FLASHINFER_CUTLASS"),
+                },
+                Reorder {
+                    when: When {
+                        activations: Some(&[Function::Swigluoai]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Last("FLASHINFER_TRTLLM"),
+                },
+                Reorder {
+                    when: When {
+                        activations: Some(&[Function::Swigluoai]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Last("FLASHINFER_CUTLASS"),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::Sm70,
+                                Device::Sm75,
+                                Device::Sm80,
+                                Device::Sm86,
+                                Device::Sm89,
+                                Device::Sm90,
+                                Device::Sm100,
+                                Device::Sm103,
+                                Device::Sm110,
+                                Device::Sm120,
+                                Device::Sm121,
+                            ],
+                        ),
+                        choice: Some(Choice::Automatic),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Only(
+                        &[
+                            "FLASHINFER_TRTLLM",
+                            "FLASHINFER_CUTLASS",
+                            "TRITON",
+                            "BATCHED_TRITON",
+                            "MOONEP",
+                        ],
+                    ),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::Gfx90a,
+                                Device::Gfx942,
+                                Device::Gfx950,
+                                Device::Gfx1100,
+                                Device::Gfx1201,
+                                Device::Gfx1250,
+                            ],
+                        ),
+                        choice: Some(Choice::Automatic),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Only(&["AITER", "TRITON", "BATCHED_TRITON"]),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(
+                            &[
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuArm,
+                                Device::CpuPower,
+                            ],
+                        ),
+                        choice: Some(Choice::Automatic),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Only(&["CPU"]),
+                },
+                Reorder {
+                    when: When {
+                        devices: Some(&[Device::Xe2]),
+                        choice: Some(Choice::Automatic),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Only(&["XPU", "TRITON"]),
+                },
+                Reorder {
+                    when: When {
+                        all2all: Some(&[All2all::Moonep]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Only(&["MOONEP"]),
+                },
+                Reorder {
+                    when: When {
+                        all2all: Some(
+                            &[
+                                All2all::AllgatherReducescatter,
+                                All2all::DeepepHighThroughput,
+                                All2all::DeepepLowLatency,
+                                All2all::DeepepV2,
+                                All2all::FlashinferNvlinkOneSided,
+                                All2all::FlashinferNvlinkTwoSided,
+                                All2all::MoriHighThroughput,
+                                All2all::MoriLowLatency,
+                                All2all::NixlEp,
+                                All2all::Passthrough,
+                            ],
+                        ),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["MOONEP"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Batched),
+                        choice: Some(Choice::Named),
+                        names: Some(&["triton"]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["TRITON"]),
+                },
+                Reorder {
+                    when: When {
+                        activation_format: Some(ActivationFormat::Standard),
+                        choice: Some(Choice::Named),
+                        names: Some(&["triton"]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Drop(&["BATCHED_TRITON"]),
+                },
+                Reorder {
+                    when: When {
+                        all2all: Some(&[All2all::Moonep]),
+                        ..When::ALWAYS
+                    },
+                    change: Change::Force(&["MOONEP"]),
+                },
+                Reorder {
+                    when: When {
+                        has: &[Feature::Lora],
+                        ..When::ALWAYS
+                    },
+                    change: Change::Force(&["FLASHINFER_TRTLLM", "TRITON"]),
+                },
+            ],
         },
         Order {
             engine: Engine::Native,
-            rows: &[&backends::triton_unquantized::CONTRACT],
+            input: InputRule::Required,
+            plain_schemes: &[
+                "bf16",
+                "int4_g128",
+                "int4_g32",
+                "int8_channel_a16",
+                "int8_g128",
+                "mxfp4",
+                "nvfp4_a16",
+                "uint4_g128",
+                "uint4_g32",
+            ],
+            members: &[
+                Member {
+                    name: "triton_unquantized",
+                    flags: &["triton_unquantized"],
+                    rows: &[&backends::triton_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &[],
+            refuse: &[],
             reorder: &[],
         },
     ],
+    dropped: super::DROPPED,
 };

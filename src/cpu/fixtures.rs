@@ -165,7 +165,10 @@ pub(crate) fn plain() -> Contract {
                 parameters: &[Parameter::Alpha, Parameter::Beta, Parameter::Limit],
             },
         ],
+        serves: &[],
+        devices: None,
         experts: &[],
+        classes: &[],
         deliveries: &[],
     }
 }

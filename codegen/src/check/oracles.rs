@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::Checker;
 use crate::diagnostic::{Code, Diagnostic, suggest};
-use crate::model::words::{End, Engine, Word};
-use crate::model::{Backend, Change, EngineOrder, Kernel, Oracle, Reorder};
+use crate::model::select::{Change, EngineOrder, Member, Oracle, Refusal, Reorder};
+use crate::model::words::{CheckAt, End, Engine, InputRule, Word};
+use crate::model::{Backend, Kernel};
 use crate::read::Named;
 use crate::schema::{self, Name};
 
@@ -30,8 +31,10 @@ impl Checker<'_> {
     pub(super) fn unreachable_rows(&mut self, table: &schema::Table) {
         let orders =
             table.oracle.entries.iter().flat_map(|(_, oracle)| [&oracle.vllm, &oracle.native]).flatten();
-        let ordered: BTreeSet<&str> =
-            orders.flat_map(|order| &order.order).map(|name| name.value.as_str()).collect();
+        let ordered: BTreeSet<&str> = orders
+            .flat_map(|order| order.order.iter().chain(order.explicit.iter().flatten()))
+            .map(|name| name.value.as_str())
+            .collect();
         if table.oracle.entries.is_empty() || !table.oracle.is_complete() {
             return;
         }
@@ -57,14 +60,12 @@ impl Checker<'_> {
         written: &Named<schema::Backend>,
     ) -> EngineOrder {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
-        for name in &order.order {
+        let listed: Vec<&Name> = order.order.iter().chain(order.explicit.iter().flatten()).collect();
+        for name in listed.iter().copied() {
             self.row_exists(name);
             if !seen.insert(&name.value) {
-                let first = order
-                    .order
-                    .iter()
-                    .find(|other| other.value == name.value)
-                    .map(|other| other.span.clone());
+                let first = listed.iter().find(|other| other.value == name.value);
+                let first = first.map(|other| other.span.clone());
                 self.push(
                     Diagnostic::new(
                         Code::E0601,
@@ -92,13 +93,59 @@ impl Checker<'_> {
                 self.push(finding);
             }
         }
+        let members = self.members(engine, &order.order, order, backends);
+        let explicit = self.members(engine, order.explicit.as_deref().unwrap_or_default(), order, backends);
+        let all: Vec<&Member> = members.iter().chain(&explicit).collect();
         let rules = order.reorder.iter().flatten();
-        let rules: Vec<_> = rules.map(|rule| self.reorder(rule, order)).collect();
+        let rules: Vec<_> = rules.map(|rule| self.reorder(rule, order, &all)).collect();
+        let at_once =
+            order.refuse.iter().flatten().filter(|refusal| refusal.row.is_none()).cloned().collect();
         EngineOrder {
             engine,
-            rows: order.order.iter().map(|name| name.value.clone()).collect(),
+            input: order.input.unwrap_or(InputRule::Required),
+            refuse: self.refusals(Some(&at_once), CheckAt::Last).unwrap_or_default(),
+            members,
+            explicit,
+            ignored_names: order.ignored_names.clone().unwrap_or_default(),
             reorder: rules.into_iter().flatten().collect(),
         }
+    }
+
+    /// Rows that follow each other and are one member of the engine's enum; the crate's own order has
+    /// no such members.
+    fn members(
+        &mut self,
+        engine: Engine,
+        names: &[Name],
+        order: &schema::EngineOrder,
+        backends: &[Arc<Backend>],
+    ) -> Vec<Member> {
+        let mut members: Vec<Member> = Vec::new();
+        for name in names {
+            let Some(row) = backends.iter().find(|row| row.name == name.value) else { continue };
+            let vllm = row.vllm.as_ref().filter(|_| engine == Engine::Vllm);
+            let member = vllm.map_or(&row.name, |vllm| &vllm.backend);
+            let flags = vllm.map_or_else(|| vec![row.name.clone()], |vllm| vllm.flags.clone());
+            match members.last_mut().filter(|last| last.name == *member && engine == Engine::Vllm) {
+                Some(last) => last.rows.push(row.clone()),
+                None => members.push(Member {
+                    name: member.clone(),
+                    flags,
+                    rows: vec![row.clone()],
+                    refuse: Vec::new(),
+                }),
+            }
+        }
+        for refusal in order.refuse.iter().flatten() {
+            let Some(row) = &refusal.row else { continue };
+            let is_its = |member: &&mut Member| member.rows.iter().any(|other| other.name == row.value);
+            if let Some(member) = members.iter_mut().find(is_its)
+                && let Some(when) = self.when(&refusal.when)
+            {
+                member.refuse.push(Refusal { when, reason: refusal.reason });
+            }
+        }
+        members
     }
 
     fn row_exists(&mut self, name: &Name) {
@@ -110,11 +157,18 @@ impl Checker<'_> {
         }
     }
 
-    fn reorder(&mut self, rule: &schema::Reorder, order: &schema::EngineOrder) -> Option<Reorder> {
-        let lists = [&rule.drop, &rule.only].into_iter().flatten().flatten();
+    fn reorder(
+        &mut self,
+        rule: &schema::Reorder,
+        order: &schema::EngineOrder,
+        members: &[&Member],
+    ) -> Option<Reorder> {
+        let lists = [&rule.drop, &rule.only, &rule.force].into_iter().flatten().flatten();
+        let listed = || order.order.iter().chain(order.explicit.iter().flatten());
         for name in [&rule.r#move, &rule.before, &rule.after].into_iter().flatten().chain(lists) {
-            if !order.order.iter().any(|row| row.value == name.value) {
-                let help = suggest(&name.value, order.order.iter().map(|row| row.value.as_str()));
+            if !listed().any(|row| row.value == name.value) {
+                let known: Vec<_> = listed().map(|row| row.value.as_str()).collect();
+                let help = suggest(&name.value, known.iter().copied());
                 let message = format!("`{}` is not in the order that this rule changes", name.value);
                 self.push(
                     Diagnostic::new(Code::E0604, name.span.clone(), message)
@@ -133,52 +187,57 @@ impl Checker<'_> {
                 );
             }
         }
-        let devices = rule.when.device.as_ref().map(|devices| self.devices(devices));
-        let names = |list: &[Name]| list.iter().map(|name| name.value.clone()).collect::<Vec<_>>();
+        let when = self.when(&rule.when);
+        let member = |name: &Name| {
+            let has = |member: &&&Member| member.rows.iter().any(|row| row.name == name.value);
+            members.iter().find(has).map_or_else(|| name.value.clone(), |member| member.name.clone())
+        };
+        let names = |list: &[Name]| {
+            let mut names: Vec<_> = list.iter().map(member).collect();
+            names.dedup();
+            names
+        };
         let ends = (&rule.before, &rule.after, &rule.to);
-        let change = match (&rule.r#move, ends, &rule.drop, &rule.only) {
-            (Some(row), (Some(anchor), None, None), None, None) => {
-                Some(Change::Before { row: row.value.clone(), anchor: anchor.value.clone() })
+        let change = match (&rule.r#move, ends, (&rule.drop, &rule.only, &rule.force)) {
+            (Some(row), (Some(anchor), None, None), (None, None, None)) => {
+                Some(Change::Before { member: member(row), anchor: member(anchor) })
             }
-            (Some(row), (None, Some(anchor), None), None, None) => {
-                Some(Change::After { row: row.value.clone(), anchor: anchor.value.clone() })
+            (Some(row), (None, Some(anchor), None), (None, None, None)) => {
+                Some(Change::After { member: member(row), anchor: member(anchor) })
             }
-            (Some(row), (None, None, Some(end)), None, None) => Some(match end.value {
-                End::First => Change::First(row.value.clone()),
-                End::Last => Change::Last(row.value.clone()),
+            (Some(row), (None, None, Some(end)), (None, None, None)) => Some(match end.value {
+                End::First => Change::First(member(row)),
+                End::Last => Change::Last(member(row)),
             }),
-            (None, (None, None, None), Some(drop), None) => Some(Change::Drop(names(drop))),
-            (None, (None, None, None), None, Some(only)) => Some(Change::Only(names(only))),
+            (None, (None, None, None), (Some(drop), None, None)) => Some(Change::Drop(names(drop))),
+            (None, (None, None, None), (None, Some(only), None)) => Some(Change::Only(names(only))),
+            (None, (None, None, None), (None, None, Some(force))) => Some(Change::Force(names(force))),
             _ => {
                 let ends: Vec<_> = End::ALL.iter().map(|end| format!("\"{}\"", end.name())).collect();
                 self.push(Diagnostic::new(Code::E0603, rule.span.clone(), misfit(rule)).help(format!(
-                    "a rule has one verb: `move` with one of `before`, `after` and `to` ({}), or `drop`, or `only`",
+                    "a rule has one verb: `move` with one of `before`, `after` and `to` ({}), or `drop`, `only` or `force`",
                     ends.join(" or ")
                 )));
                 None
             }
         };
-        let devices = match devices {
-            Some(None) => return None,
-            Some(Some(devices)) => Some(devices),
-            None => None,
-        };
-        Some(Reorder { devices, activations: rule.when.activation.clone(), change: change? })
+        Some(Reorder { when: when?, change: change? })
     }
 }
 
 /// What keeps a rule from being one change.
 fn misfit(rule: &schema::Reorder) -> String {
-    let written = |keys: [(&'static str, bool); 3]| {
-        let keys = keys.into_iter().filter(|(_, is_written)| *is_written);
+    let written = |keys: &[(&'static str, bool)]| {
+        let keys = keys.iter().filter(|(_, is_written)| *is_written);
         keys.map(|(key, _)| format!("`{key}`")).collect::<Vec<_>>()
     };
-    let verbs = written([
+    let verbs = written(&[
         ("move", rule.r#move.is_some()),
         ("drop", rule.drop.is_some()),
         ("only", rule.only.is_some()),
+        ("force", rule.force.is_some()),
     ]);
-    let places = written([
+    let places = written(&[
         ("before", rule.before.is_some()),
         ("after", rule.after.is_some()),
         ("to", rule.to.is_some()),

@@ -10,8 +10,7 @@ use crate::model::words::{
     Activation, Convention, GlobalScope, KernelKind, Parameter, ScaleSource, ScaleType, Word,
 };
 use crate::model::{
-    Backend, BlockScale, Experts, Fit, GlobalScale, Grouping, Input, Kernel, Known, Reach, Requires, Scales,
-    Vllm,
+    Backend, BlockScale, Fit, GlobalScale, Grouping, Input, Kernel, Known, Reach, Scales, Vllm,
 };
 use crate::read::{ByWord, Named};
 use crate::schema::{self, VendorOr};
@@ -29,8 +28,9 @@ impl Checker<'_> {
         let weight = row.weight.0.as_ref().and_then(|weight| self.weight(weight, honoured));
         let gemm1 = row.gemm1_input.0.as_ref().and_then(|input| self.gemm1(input));
         let gemm2 = row.gemm2_input.as_ref().map(|part| part.0.as_ref().and_then(|input| self.gemm2(input)));
-        let experts =
-            row.experts.iter().flatten().map(|part| self.experts(part.0.as_ref()?)).collect::<Vec<_>>();
+        let experts = self.row_experts(row.experts.as_ref());
+        let classes = row.classes.iter().flatten().map(|class| class.value.clone()).collect::<Vec<_>>();
+        let devices = row.devices.as_ref().map(|devices| self.devices(devices));
         let gemm2 = match gemm2 {
             Some(None) => return None,
             Some(Some(input)) => Some(input),
@@ -51,8 +51,17 @@ impl Checker<'_> {
             gemm1: gemm1?,
             gemm2,
             honours: honours.unwrap_or_default(),
-            experts: experts.into_iter().collect::<Option<_>>()?,
+            serves: Vec::new(),
+            devices: match devices {
+                Some(None) => return None,
+                Some(Some(devices)) => Some(devices),
+                None => None,
+            },
+            experts: experts?,
+            classes,
         };
+        self.known_classes(row, &backend);
+        backend.serves = self.serves(row, &backend)?;
         if row.kernel.value == KernelKind::Generated {
             backend.kernel = self.generated(name, row, &backend);
         }
@@ -156,29 +165,6 @@ impl Checker<'_> {
             found.push((*function, parameters));
         }
         found
-    }
-
-    fn experts(&mut self, experts: &schema::Experts) -> Option<Experts> {
-        let Some(requires) = &experts.requires else {
-            return Some(Experts { class: experts.class.clone(), requires: Requires::default() });
-        };
-        let devices = match &requires.devices {
-            None => None,
-            Some(devices) => Some(self.devices(devices)?),
-        };
-        Some(Experts {
-            class: experts.class.clone(),
-            requires: Requires {
-                devices,
-                libraries: requires.library.clone().unwrap_or_default(),
-                routing: requires.routing.clone(),
-                all2all: requires.all2all.clone(),
-                all2all_refused: requires.all2all_refused.clone().unwrap_or_default(),
-                data_parallel_max: requires.data_parallel_max,
-                gemm_type: requires.gemm_type,
-                hidden_multiple: requires.hidden_multiple,
-            },
-        })
     }
 }
 

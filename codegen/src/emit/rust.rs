@@ -6,6 +6,7 @@ mod formats;
 mod layouts;
 mod oracle;
 mod root;
+mod select;
 
 use std::collections::BTreeSet;
 
@@ -169,8 +170,10 @@ fn modules(table: &Table, kernels: &[Kernel], door: Door) -> Vec<Module> {
     vec![
         backends::module(table),
         cuda::module(kernels, door),
+        select::experts(table),
         formats::module(table),
         layouts::module(table),
         oracle::module(table),
+        select::settings(table),
     ]
 }

@@ -242,6 +242,7 @@ words! {
 words! {
     /// A device, by its architecture.
     Device, "a device" {
+        Sm70 = "sm_70",
         Sm75 = "sm_75",
         Sm80 = "sm_80",
         Sm86 = "sm_86",
@@ -252,18 +253,32 @@ words! {
         Sm110 = "sm_110",
         Sm120 = "sm_120",
         Sm121 = "sm_121",
+        Gfx90a = "gfx90a",
         Gfx942 = "gfx942",
         Gfx950 = "gfx950",
+        Gfx1100 = "gfx1100",
+        Gfx1201 = "gfx1201",
         Gfx1250 = "gfx1250",
+        Xe2 = "xe2",
+        CpuX86 = "cpu_x86",
+        CpuX86Amx = "cpu_x86_amx",
+        CpuX86AmxFp8 = "cpu_x86_amx_fp8",
+        CpuX86Zen = "cpu_x86_zen",
+        CpuArm = "cpu_arm",
+        CpuPower = "cpu_power",
     }
 }
 
 words! {
     /// A library that an engine's kernel needs.
     Library, "a library" {
+        Aiter = "aiter",
+        B12x = "b12x",
         DeepGemm = "deep_gemm",
         Flashinfer = "flashinfer",
+        Hpc = "hpc",
         Humming = "humming",
+        Quark = "quark",
         TritonKernels = "triton_kernels",
     }
 }
@@ -275,11 +290,14 @@ words! {
         Renormalize = "renormalize",
         RenormalizeNaive = "renormalize_naive",
         DeepseekV3 = "deepseek_v3",
+        DeepseekV4 = "deepseek_v4",
         Llama4 = "llama4",
         Topk = "topk",
         Sigmoid = "sigmoid",
         SigmoidRenorm = "sigmoid_renorm",
         Minimax2 = "minimax2",
+        Custom = "custom",
+        Unspecified = "unspecified",
     }
 }
 
@@ -293,8 +311,10 @@ words! {
         FlashinferNvlinkOneSided = "flashinfer_nvlink_one_sided",
         FlashinferNvlinkTwoSided = "flashinfer_nvlink_two_sided",
         Moonep = "moonep",
-        Mori = "mori",
+        MoriHighThroughput = "mori_high_throughput",
+        MoriLowLatency = "mori_low_latency",
         NixlEp = "nixl_ep",
+        Passthrough = "passthrough",
     }
 }
 
@@ -303,6 +323,7 @@ words! {
     GemmType, "a GEMM type" {
         Indexed = "indexed",
         Grouped = "grouped",
+        Batched = "batched",
     }
 }
 
@@ -327,5 +348,142 @@ words! {
     GroupingWord, "a grouping" {
         Tokens = "tokens",
         Slots = "slots",
+    }
+}
+
+words! {
+    /// How experts are handed tokens.
+    ActivationFormat, "a format of handed tokens" {
+        Standard = "standard",
+        Batched = "batched",
+    }
+}
+
+words! {
+    /// The type of tokens or router logits.
+    TokenType, "a type of tokens" {
+        Bf16 = "bf16",
+        F16 = "f16",
+        F32 = "f32",
+    }
+}
+
+words! {
+    /// How a checkpoint lays integer weights out.
+    Checkpoint, "a layout of checkpoints" {
+        Awq = "awq",
+        CompressedTensors = "compressed_tensors",
+        Gptq = "gptq",
+        Moewna16 = "moewna16",
+    }
+}
+
+words! {
+    /// Something that a layer has or its caller allows.
+    Feature, "a feature" {
+        Lora = "lora",
+        Bias = "bias",
+        BiasPossible = "bias_possible",
+        ZeroPoints = "zero_points",
+        ActOrder = "act_order",
+        Plain = "plain",
+        LoadBalancing = "load_balancing",
+        BatchInvariance = "batch_invariance",
+        HashRouting = "hash_routing",
+        DecomposedRouting = "decomposed_routing",
+        CutlassAllowed = "cutlass_allowed",
+        Alpha = "alpha",
+        Beta = "beta",
+        Limit = "limit",
+        InputConflict = "input_conflict",
+    }
+}
+
+words! {
+    /// The value of a setting.
+    Switch, "a value of a setting" {
+        On = "on",
+        Off = "off",
+    }
+}
+
+words! {
+    /// Why something is refused.
+    Stated, "a reason" {
+        ActivationMx = "activation_mx",
+        ActivationW4a8 = "activation_w4a8",
+        ActivationOverrideConflict = "activation_override_conflict",
+        ArmOnly = "arm_only",
+        AssertMoriNeedsAiter = "assert_mori_needs_aiter",
+        Bias = "bias",
+        ClampNotApplied = "clamp_not_applied",
+        ConfigNoMulPlatform = "config_no_mul_platform",
+        CpuOnly = "cpu_only",
+        CutlassNotAllowed = "cutlass_not_allowed",
+        InDtype = "in_dtype",
+        IntermediateAlign = "intermediate_align",
+        Lora = "lora",
+        MoeEpA16Nvfp4 = "moe_ep_a16_nvfp4",
+        NeedsQuark = "needs_quark",
+        PreAwqLayout = "pre_awq_layout",
+        PreBias = "pre_bias",
+        PreCtOnly = "pre_ct_only",
+        PreGptqActorder = "pre_gptq_actorder",
+        PreMarlinShapeOrGroup = "pre_marlin_shape_or_group",
+        PreMoewna16Layout = "pre_moewna16_layout",
+        PreOther = "pre_other",
+        PreZpOrBias = "pre_zp_or_bias",
+        RoutingMethod = "routing_method",
+        SwigluParams = "swiglu_params",
+        TooManyExpertsTriton = "too_many_experts_triton",
+        TooManyExpertsTrtllm = "too_many_experts_trtllm",
+    }
+}
+
+words! {
+    /// Whether a class routes itself.
+    ClassKind, "a kind of class" {
+        Monolithic = "monolithic",
+        Modular = "modular",
+    }
+}
+
+words! {
+    /// Whether something has to be or must not be.
+    Need, "a need" {
+        Required = "required",
+        Refused = "refused",
+    }
+}
+
+words! {
+    /// What the scheme of a request does to an order.
+    InputRule, "what a token format that is asked for does" {
+        Required = "required",
+        Preferred = "preferred",
+        Ignored = "ignored",
+    }
+}
+
+words! {
+    /// Who chooses the backend.
+    Choice, "who chooses" {
+        Automatic = "automatic",
+        Named = "named",
+    }
+}
+
+words! {
+    /// When a class refuses.
+    CheckAt, "a place among the checks" {
+        First = "first",
+        Last = "last",
+    }
+}
+
+words! {
+    /// What a refused device says.
+    DeviceReason, "what a refused device says" {
+        AiterOff = "aiter_off",
     }
 }

@@ -34,7 +34,7 @@ mod tests {
         assert_eq!((selection.contract.name, selection.class), ("house", Some("House")));
 
         let ada = Request { device: Device::Sm89, ..hopper };
-        assert_eq!(oracle::mxfp4::select(&ada).unwrap_err().rejected[0].reason.code(), "device");
+        assert_eq!(oracle::mxfp4::select(&ada).unwrap_err().rejected()[0].reason.code(), "device");
         let native = Request { engine: Engine::Native, ..ada };
         assert_eq!(oracle::mxfp4::select(&native).unwrap().contract.name, "house");
     }

@@ -4,10 +4,10 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::layouts::{order_ident, payload_ident};
-use super::{Module, count, ident, imports, option, static_ident, type_ident, variant};
+use super::{Module, count, ident, imports, option, select, static_ident, type_ident, variant};
 use crate::model::words::{Activation, Convention, Parameter, QuantizeAt, Word};
 use crate::model::{
-    Backend, Delivery, Experts, Format, Grouping, Input, Kernel, Known, Layout, Scales, Table, Weight,
+    Backend, Delivery, Format, Grouping, Input, Kernel, Known, Layout, Scales, Table, Weight,
 };
 
 pub(super) fn module(table: &Table) -> Module {
@@ -86,10 +86,9 @@ fn one(row: &Backend, table: &Table) -> Module {
     let backend_names = imports(quote!(::scalewright::backend), &names, &items);
     let config_names =
         imports(quote!(::scalewright::config), &["ActivationFunction", "LayerConfig", "QuantConfig"], &items);
-    let names = ["All2all", "Device", "ExpertsClass", "GemmType", "Requires", "RoutingMethod"];
-    let oracle_names = imports(quote!(::scalewright::oracle), &names, &items);
+    let oracle_names = imports(quote!(::scalewright::oracle), &select::NAMES, &items);
     let scale_names = imports(quote!(::scalewright::scale), &["Calibrated"], &items);
-    let siblings = imports(quote!(super::super), &["formats", "layouts"], &items);
+    let siblings = imports(quote!(super::super), &["formats", "kernel_classes", "layouts"], &items);
     let items = quote!(#backend_names #config_names #oracle_names #scale_names #siblings #items);
     Module { name: row.name.clone(), doc, items, children: Vec::new() }
 }
@@ -260,7 +259,9 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
             (variant(*function), parameters.iter().map(|parameter| variant(*parameter)));
         quote!(Honoured::new(Function::#function, &[#(Parameter::#parameters),*]))
     });
-    let experts = row.experts.iter().map(class);
+    let experts = select::classes(&row.experts);
+    let (serves, classes) = (&row.serves, &row.classes);
+    let devices = select::devices(row.devices.as_ref());
     let deliveries = table.transports.iter().map(|transport| {
         let (name, delivery) = (&transport.name, delivery(&transport.delivery(row)));
         quote!((#name, #delivery))
@@ -276,7 +277,10 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
             gemm1_input: #gemm1,
             gemm2_input: #gemm2,
             activations: &[#(#honours),*],
-            experts: &[#(#experts),*],
+            serves: &[#(#serves),*],
+            devices: #devices,
+            experts: #experts,
+            classes: &[#(#classes),*],
             deliveries: &[#(#deliveries),*],
         };
     }
@@ -430,39 +434,6 @@ fn input(input: &Input) -> TokenStream {
             alpha: #alpha,
         }
     }
-}
-
-fn words<W: Word>(ty: &str, words: &[W]) -> TokenStream {
-    let ty = ident(ty);
-    let words = words.iter().map(|word| variant(*word));
-    quote!(&[#(#ty::#words),*])
-}
-
-fn class(experts: &Experts) -> TokenStream {
-    let (name, requires) = (&experts.class, &experts.requires);
-    let libraries: Vec<_> = requires.libraries.iter().map(|library| library.name()).collect();
-    // What restricts nothing is not written down.
-    let said = [
-        requires.devices.as_deref().map(|list| ("devices", some(words("Device", list)))),
-        (!libraries.is_empty()).then(|| ("libraries", quote!(&[#(#libraries),*]))),
-        requires.routing.as_deref().map(|list| ("routing", some(words("RoutingMethod", list)))),
-        requires.all2all.as_deref().map(|list| ("all2all", some(words("All2all", list)))),
-        (!requires.all2all_refused.is_empty())
-            .then(|| ("all2all_refused", words("All2all", &requires.all2all_refused))),
-        requires.data_parallel_max.map(|max| ("data_parallel_max", some(count(max)))),
-        requires.gemm_type.map(variant).map(|gemm_type| ("gemm_type", some(quote!(GemmType::#gemm_type)))),
-        requires.hidden_multiple.map(|multiple| ("hidden_multiple", some(count(multiple)))),
-    ];
-    let rest = said.iter().any(Option::is_none).then(|| quote!(..Requires::NOTHING));
-    let said = said.into_iter().flatten().map(|(key, value)| {
-        let key = ident(key);
-        quote!(#key: #value)
-    });
-    quote!(ExpertsClass { name: #name, requires: Requires { #(#said,)* #rest } })
-}
-
-fn some(value: impl quote::ToTokens) -> TokenStream {
-    quote!(Some(#value))
 }
 
 fn delivery(delivery: &Delivery) -> TokenStream {

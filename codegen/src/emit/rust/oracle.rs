@@ -3,27 +3,34 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{Module, ident, imports, option, variant};
-use crate::model::words::Word;
-use crate::model::{Change, EngineOrder, Oracle, Reorder, Table};
+use super::{Module, ident, imports, select, variant};
+use crate::model::Table;
+use crate::model::select::{Change, EngineOrder, Member, Oracle, Reorder};
 
 pub(super) fn module(table: &Table) -> Module {
     let families: Vec<_> = table.oracles.iter().map(|oracle| ident(&oracle.family)).collect();
+    let dropped = table.dropped.iter().map(|dropped| {
+        let (name, until, instead) = (&dropped.name, &dropped.until, &dropped.instead);
+        quote!(::scalewright::oracle::Dropped { name: #name, until: #until, instead: #instead })
+    });
     let items = quote! {
         /// Every family's oracle, sorted by name.
         pub static ORACLES: &[&::scalewright::oracle::Oracle] = &[#(&#families::ORACLE),*];
+
+        /// Names that the engine has dropped: `[[dropped]]`.
+        pub static DROPPED: &[::scalewright::oracle::Dropped] = &[#(#dropped),*];
     };
     Module {
         name: "oracle".to_owned(),
         doc: "Which backend runs a family of weights.".to_owned(),
         items,
-        children: table.oracles.iter().map(one).collect(),
+        children: table.oracles.iter().map(|oracle| one(oracle, table)).collect(),
     }
 }
 
-fn one(oracle: &Oracle) -> Module {
+fn one(oracle: &Oracle, table: &Table) -> Module {
     let family = &oracle.family;
-    let orders = oracle.orders.iter().map(order);
+    let orders = oracle.orders.iter().map(|one| order(one, table));
     let doc = format!("The oracle of {family} weights: `[oracle.{family}]`.");
     let select_doc =
         format!(" The backend for a layer with {family} weights, and why not the ones before it.");
@@ -31,65 +38,72 @@ fn one(oracle: &Oracle) -> Module {
         #[doc = #select_doc]
         ///
         /// # Errors
-        /// [`NothingFits`], with every refusal.
-        pub fn select(request: &Request) -> Result<Selection, NothingFits> {
+        /// [`NoSelection`], with every refusal.
+        pub fn select(request: &Request) -> Result<Selection, NoSelection> {
             evaluate(&ORACLE, request)
         }
 
         /// The orders of the family.
-        pub static ORACLE: Oracle = Oracle { family: #family, orders: &[#(#orders),*] };
+        pub static ORACLE: Oracle =
+            Oracle { family: #family, orders: &[#(#orders),*], dropped: super::DROPPED };
     };
-    let activation = imports(quote!(::scalewright::backend), &["Activation"], &items);
-    let names = [
-        "Change",
-        "Device",
-        "Engine",
-        "NothingFits",
-        "Oracle",
-        "Order",
-        "Reorder",
-        "Request",
-        "Selection",
-        "Situation",
-        "evaluate",
-    ];
+    let function = imports(quote!(::scalewright::backend), &["Activation as Function"], &items);
+    let names =
+        ["Engine", "Member", "NoSelection", "Oracle", "Order", "Reorder", "Request", "Selection", "evaluate"];
+    let names: Vec<_> = names.into_iter().chain(select::NAMES).collect();
     let oracle_names = imports(quote!(::scalewright::oracle), &names, &items);
-    let backends = imports(quote!(super::super), &["backends"], &items);
-    let items = quote!(#activation #oracle_names #backends #items);
+    let siblings = imports(quote!(super::super), &["backends", "settings"], &items);
+    let items = quote!(#function #oracle_names #siblings #items);
     Module { name: family.clone(), doc, items, children: Vec::new() }
 }
 
-fn order(order: &EngineOrder) -> TokenStream {
-    let engine = variant(order.engine);
-    let rows = order.rows.iter().map(|row| ident(row));
+fn order(order: &EngineOrder, table: &Table) -> TokenStream {
+    let plain = table.schemes.iter().filter(|scheme| scheme.input.is_none());
+    let plain = plain.map(|scheme| &scheme.name);
+    let (engine, input) = (variant(order.engine), variant(order.input));
+    let members = order.members.iter().map(member);
+    let explicit = order.explicit.iter().map(member);
+    let ignored = &order.ignored_names;
+    let refuse = select::refusals(&order.refuse);
     let rules = order.reorder.iter().map(rule);
     quote! {
         Order {
             engine: Engine::#engine,
-            rows: &[#(&backends::#rows::CONTRACT),*],
+            input: InputRule::#input,
+            plain_schemes: &[#(#plain),*],
+            members: &[#(#members),*],
+            explicit: &[#(#explicit),*],
+            ignored_names: &[#(#ignored),*],
+            refuse: #refuse,
             reorder: &[#(#rules),*],
         }
     }
 }
 
-fn rule(rule: &Reorder) -> TokenStream {
-    let devices = words("Device", rule.devices.as_deref());
-    let activations = words("Activation", rule.activations.as_deref());
-    let change = match &rule.change {
-        Change::Before { row, anchor } => quote!(Change::Before { row: #row, anchor: #anchor }),
-        Change::After { row, anchor } => quote!(Change::After { row: #row, anchor: #anchor }),
-        Change::First(row) => quote!(Change::First(#row)),
-        Change::Last(row) => quote!(Change::Last(#row)),
-        Change::Drop(rows) => quote!(Change::Drop(&[#(#rows),*])),
-        Change::Only(rows) => quote!(Change::Only(&[#(#rows),*])),
-    };
-    quote!(Reorder { when: Situation { devices: #devices, activations: #activations }, change: #change })
+fn member(member: &Member) -> TokenStream {
+    let (name, flags) = (&member.name, &member.flags);
+    let rows = member.rows.iter().map(|row| ident(&row.name));
+    let refuse = select::refusals(&member.refuse);
+    quote! {
+        Member {
+            name: #name,
+            flags: &[#(#flags),*],
+            rows: &[#(&backends::#rows::CONTRACT),*],
+            refuse: #refuse,
+        }
+    }
 }
 
-fn words<W: Word>(ty: &str, words: Option<&[W]>) -> TokenStream {
-    let ty = ident(ty);
-    option(words.map(|words| {
-        let words = words.iter().map(|word| variant(*word));
-        quote!(&[#(#ty::#words),*])
-    }))
+fn rule(rule: &Reorder) -> TokenStream {
+    let when = select::when(&rule.when);
+    let change = match &rule.change {
+        Change::Before { member, anchor } => quote!(Change::Before { member: #member, anchor: #anchor }),
+        Change::After { member, anchor } => quote!(Change::After { member: #member, anchor: #anchor }),
+        Change::First(member) => quote!(Change::First(#member)),
+        Change::Last(member) => quote!(Change::Last(#member)),
+        Change::Drop(members) => quote!(Change::Drop(&[#(#members),*])),
+        Change::Only(members) => quote!(Change::Only(&[#(#members),*])),
+        Change::Force(members) => quote!(Change::Force(&[#(#members),*])),
+    };
+    quote!(Reorder { when: #when, change: #change })
 }
