@@ -416,3 +416,16 @@ fn plain_padding_is_its_own() {
     assert!(!errors(padded(64, 32)).is_empty());
     assert!(errors(padded(64, 64)).iter().all(|code| *code != "E0406"), "{:?}", padded(64, 64));
 }
+
+/// A refusal for a row is one for a row of its order: it would be silently never made otherwise.
+#[test]
+fn a_refusal_names_a_row_of_its_order() {
+    let text = include_str!("reject/E0604.toml");
+    let order = text.find("[[oracle.").map_or(text, |rules| &text[..rules]);
+    let row = order.lines().find_map(|line| line.strip_prefix("[backend.")).unwrap();
+    let row = row.split([']', '.']).next().unwrap();
+    let refuse =
+        |name: &str| format!("{order}refuse = [{{ row = \"{name}\", when = {{}}, reason = \"bias\" }}]\n");
+    assert_eq!(codes(&refuse(row)), [""; 0]);
+    assert_eq!(codes(&refuse("nobody")), ["E0604"]);
+}

@@ -96,6 +96,16 @@ impl Checker<'_> {
         let members = self.members(engine, &order.order, order, backends);
         let explicit = self.members(engine, order.explicit.as_deref().unwrap_or_default(), order, backends);
         let all: Vec<&Member> = members.iter().chain(&explicit).collect();
+        let rows = order.refuse.iter().flatten().filter_map(|refusal| refusal.row.as_ref());
+        for name in rows.filter(|name| !listed.iter().any(|row| row.value == name.value)) {
+            let help = suggest(&name.value, listed.iter().map(|row| row.value.as_str()));
+            let message = format!("`{}` is not in the order that refuses it", name.value);
+            self.push(
+                Diagnostic::new(Code::E0604, name.span.clone(), message)
+                    .and(order.span.clone(), "the order")
+                    .help(help),
+            );
+        }
         let rules = order.reorder.iter().flatten();
         let rules: Vec<_> = rules.map(|rule| self.reorder(rule, order, &all)).collect();
         let at_once =
