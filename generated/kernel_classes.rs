@@ -8,2555 +8,1907 @@ use ::scalewright::oracle::{
     GemmType, Need, Range, Refusal, Requires, RoutingMethod, Stated, Switch, TokenType,
     When,
 };
-use super::settings;
+use super::{device_groups, settings};
 
 /// `[[experts.aiter_fp8]]`
 pub static AITER_FP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "AiterFp8BlockExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Gfx942, Device::Gfx950]),
-            needs_aiter: Some(Aiter::Off),
-            libraries: &["aiter"],
-            settings: &[
-                (&settings::AITER, Switch::On),
-                (&settings::AITER_MOE, Switch::On),
-            ],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::Swigluoai,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "AiterFp8TensorExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Gfx942, Device::Gfx950]),
-            needs_aiter: Some(Aiter::Off),
-            libraries: &["aiter"],
-            settings: &[
-                (&settings::AITER, Switch::On),
-                (&settings::AITER_MOE, Switch::On),
-            ],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::Swigluoai,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "AiterFp8ChannelExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Gfx942, Device::Gfx950]),
-            needs_aiter: Some(Aiter::Off),
-            libraries: &["aiter"],
-            settings: &[
-                (&settings::AITER, Switch::On),
-                (&settings::AITER_MOE, Switch::On),
-            ],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::Swigluoai,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("AiterFp8BlockExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::AITER)
+                .needs_aiter(Aiter::Off)
+                .libraries(&["aiter"])
+                .settings(
+                    &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
+                )
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::Swigluoai,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                    ],
+                )
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        ),
+    ExpertsClass::MODULAR
+        .name("AiterFp8TensorExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::AITER)
+                .needs_aiter(Aiter::Off)
+                .libraries(&["aiter"])
+                .settings(
+                    &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
+                )
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::Swigluoai,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                    ],
+                )
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        ),
+    ExpertsClass::MODULAR
+        .name("AiterFp8ChannelExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::AITER)
+                .needs_aiter(Aiter::Off)
+                .libraries(&["aiter"])
+                .settings(
+                    &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
+                )
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::Swigluoai,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                    ],
+                )
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.aiter_mxfp4]]`
 pub static AITER_MXFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "AiterMxfp4Experts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Gfx942, Device::Gfx950]),
-            needs_aiter: Some(Aiter::Off),
-            libraries: &["aiter"],
-            settings: &[
-                (&settings::AITER, Switch::On),
-                (&settings::AITER_MOE, Switch::On),
-            ],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::Swigluoai,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("AiterMxfp4Experts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::AITER)
+                .needs_aiter(Aiter::Off)
+                .libraries(&["aiter"])
+                .settings(
+                    &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
+                )
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::Swigluoai,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                    ],
+                )
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.aiter_mxfp8]]`
 pub static AITER_MXFP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "AiterMxfp8Experts",
-        offers: &[Feature::LoadBalancing, Feature::Plain, Feature::Lora],
-        requires: Requires {
-            devices: Some(&[Device::Gfx950]),
-            libraries: &["aiter"],
-            settings: &[
-                (&settings::AITER, Switch::On),
-                (&settings::AITER_MOE, Switch::On),
+    ExpertsClass::MODULAR
+        .name("AiterMxfp8Experts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain, Feature::Lora])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Gfx950])
+                .libraries(&["aiter"])
+                .settings(
+                    &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .activations(
+                            &[
+                                Function::Gelu,
+                                Function::GeluTanh,
+                                Function::Relu2,
+                                Function::Swigluoai,
+                                Function::Swiglustep,
+                                Function::Situ,
+                                Function::SiluNoMul,
+                                Function::GeluNoMul,
+                                Function::GeluTanhNoMul,
+                                Function::Relu2NoMul,
+                            ],
+                        ),
+                    Stated::ActivationMx,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .activations(&[Function::SwigluoaiUninterleave])
+                        .lacks(&[Feature::Alpha]),
+                    Stated::SwigluParams,
+                ),
             ],
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    activations: Some(
-                        &[
-                            Function::Gelu,
-                            Function::GeluTanh,
-                            Function::Relu2,
-                            Function::Swigluoai,
-                            Function::Swiglustep,
-                            Function::Situ,
-                            Function::SiluNoMul,
-                            Function::GeluNoMul,
-                            Function::GeluTanhNoMul,
-                            Function::Relu2NoMul,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::ActivationMx,
-            },
-            Refusal {
-                when: When {
-                    activations: Some(&[Function::SwigluoaiUninterleave]),
-                    lacks: &[Feature::Alpha],
-                    ..When::ALWAYS
-                },
-                reason: Stated::SwigluParams,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+        ),
 ];
 
 /// `[[experts.aiter_unquantized]]`
 pub static AITER_UNQUANTIZED: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "AiterUnquantizedExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Gfx942, Device::Gfx950]),
-            needs_aiter: Some(Aiter::Off),
-            libraries: &["aiter"],
-            settings: &[
-                (&settings::AITER, Switch::On),
-                (&settings::AITER_MOE, Switch::On),
-            ],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::Swigluoai,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("AiterUnquantizedExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::AITER)
+                .needs_aiter(Aiter::Off)
+                .libraries(&["aiter"])
+                .settings(
+                    &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
+                )
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::Swigluoai,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                    ],
+                )
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.aiter_w4a16]]`
 pub static AITER_W4A16: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "AiterW4A16ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        offers: &[Feature::HashRouting],
-        requires: Requires {
-            devices: Some(&[Device::Gfx942, Device::Gfx950, Device::Gfx1250]),
-            libraries: &["aiter"],
-            settings: &[(&settings::AITER, Switch::On)],
-            activations: Some(&[Function::Silu, Function::Swigluoai]),
-            routing: Some(
-                &[
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                    RoutingMethod::DeepseekV3,
-                    RoutingMethod::DeepseekV4,
-                ],
-            ),
-            all2all: Some(&[]),
-            data_parallel_max: Some(1),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("AiterW4A16ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .offers(&[Feature::HashRouting])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Gfx942, Device::Gfx950, Device::Gfx1250])
+                .libraries(&["aiter"])
+                .settings(&[(&settings::AITER, Switch::On)])
+                .activations(&[Function::Silu, Function::Swigluoai])
+                .routing(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                        RoutingMethod::DeepseekV4,
+                    ],
+                )
+                .all2all(&[])
+                .data_parallel_max(1),
+        ),
 ];
 
 /// `[[experts.aiter_w4a4]]`
 pub static AITER_W4A4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "AiterW4A4ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        requires: Requires {
-            devices: Some(&[Device::Gfx1250]),
-            libraries: &["aiter"],
-            settings: &[
-                (&settings::AITER, Switch::On),
-                (&settings::AITER_MOE, Switch::On),
-            ],
-            activations: Some(
-                &[Function::Silu, Function::Swigluoai, Function::SwigluoaiUninterleave],
-            ),
-            routing: Some(
-                &[
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                    RoutingMethod::DeepseekV3,
-                    RoutingMethod::DeepseekV4,
-                    RoutingMethod::Minimax2,
-                ],
-            ),
-            all2all: Some(&[]),
-            data_parallel_max: Some(1),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("AiterW4A4ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Gfx1250])
+                .libraries(&["aiter"])
+                .settings(
+                    &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
+                )
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Swigluoai,
+                        Function::SwigluoaiUninterleave,
+                    ],
+                )
+                .routing(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                        RoutingMethod::DeepseekV4,
+                        RoutingMethod::Minimax2,
+                    ],
+                )
+                .all2all(&[])
+                .data_parallel_max(1),
+        ),
 ];
 
 /// `[[experts.aiter_w4a8]]`
 pub static AITER_W4A8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "AiterW4A8ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        requires: Requires {
-            devices: Some(&[Device::Gfx950, Device::Gfx1250]),
-            libraries: &["aiter"],
-            settings: &[(&settings::AITER, Switch::On)],
-            activations: Some(&[Function::Swigluoai]),
-            routing: Some(
-                &[RoutingMethod::Renormalize, RoutingMethod::RenormalizeNaive],
-            ),
-            all2all: Some(&[]),
-            data_parallel_max: Some(1),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("AiterW4A8ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Gfx950, Device::Gfx1250])
+                .libraries(&["aiter"])
+                .settings(&[(&settings::AITER, Switch::On)])
+                .activations(&[Function::Swigluoai])
+                .routing(&[RoutingMethod::Renormalize, RoutingMethod::RenormalizeNaive])
+                .all2all(&[])
+                .data_parallel_max(1)
+                .expert_parallel(Need::Refused),
+        ),
 ];
 
 /// `[[experts.b12x_mxfp4_bf16]]`
 pub static B12X_MXFP4_BF16: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "B12xExperts",
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm120, Device::Sm121]),
-            libraries: &["b12x"],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        refuses_first: &[
-            Refusal {
-                when: When {
-                    has: &[Feature::Bias],
-                    ..When::ALWAYS
-                },
-                reason: Stated::Bias,
-            },
-            Refusal {
-                when: When {
-                    intermediate: Range {
-                        not_multiple: 32,
-                        ..Range::ALL
-                    },
-                    ..When::ALWAYS
-                },
-                reason: Stated::IntermediateAlign,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("B12xExperts")
+        .offers(&[Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM120_FAMILY)
+                .libraries(&["b12x"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                )
+                .expert_parallel(Need::Refused),
+        )
+        .refuses_first(
+            &[
+                Refusal::new(When::ALWAYS.has(&[Feature::Bias]), Stated::Bias),
+                Refusal::new(
+                    When::ALWAYS.intermediate(Range::ALL.not_multiple(32)),
+                    Stated::IntermediateAlign,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.b12x_mxfp4_mxfp8]]`
 pub static B12X_MXFP4_MXFP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "B12xExperts",
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm120, Device::Sm121]),
-            libraries: &["b12x"],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        refuses_first: &[
-            Refusal {
-                when: When {
-                    has: &[Feature::Bias],
-                    ..When::ALWAYS
-                },
-                reason: Stated::Bias,
-            },
-            Refusal {
-                when: When {
-                    activations: Some(
-                        &[Function::SwigluoaiUninterleave, Function::Relu2NoMul],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::ActivationW4a8,
-            },
-            Refusal {
-                when: When {
-                    activations: Some(
-                        &[
-                            Function::Gelu,
-                            Function::GeluTanh,
-                            Function::Relu2,
-                            Function::Swigluoai,
-                            Function::Swiglustep,
-                            Function::SiluNoMul,
-                            Function::GeluNoMul,
-                            Function::GeluTanhNoMul,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::ActivationMx,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("B12xExperts")
+        .offers(&[Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM120_FAMILY)
+                .libraries(&["b12x"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                )
+                .expert_parallel(Need::Refused),
+        )
+        .refuses_first(
+            &[
+                Refusal::new(When::ALWAYS.has(&[Feature::Bias]), Stated::Bias),
+                Refusal::new(
+                    When::ALWAYS
+                        .activations(
+                            &[Function::SwigluoaiUninterleave, Function::Relu2NoMul],
+                        ),
+                    Stated::ActivationW4a8,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .activations(
+                            &[
+                                Function::Gelu,
+                                Function::GeluTanh,
+                                Function::Relu2,
+                                Function::Swigluoai,
+                                Function::Swiglustep,
+                                Function::SiluNoMul,
+                                Function::GeluNoMul,
+                                Function::GeluTanhNoMul,
+                            ],
+                        ),
+                    Stated::ActivationMx,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.b12x_nvfp4]]`
 pub static B12X_NVFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "B12xExperts",
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm120, Device::Sm121]),
-            libraries: &["b12x"],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        refuses_first: &[
-            Refusal {
-                when: When {
-                    has: &[Feature::Bias],
-                    ..When::ALWAYS
-                },
-                reason: Stated::Bias,
-            },
-            Refusal {
-                when: When {
-                    activations: Some(&[Function::SwigluoaiUninterleave]),
-                    schemes: Some(
-                        &[
-                            "bf16",
-                            "fp8_block128",
-                            "fp8_block64",
-                            "fp8_channel",
-                            "fp8_tensor",
-                            "fp8_tensor_dynamic",
-                            "fp8_tensor_group128",
-                            "fp8_tensor_token",
-                            "int4_fp8",
-                            "int4_g128",
-                            "int4_g32",
-                            "int4_int8",
-                            "int8_channel",
-                            "int8_channel_a16",
-                            "int8_g128",
-                            "int8_tensor",
-                            "mxfp4",
-                            "mxfp4_fp8",
-                            "mxfp4_fp8_group128",
-                            "mxfp4_fp8_token",
-                            "mxfp4_mxfp4",
-                            "mxfp4_mxfp8",
-                            "mxfp8",
-                            "nvfp4",
-                            "nvfp4_token",
-                            "uint4_g128",
-                            "uint4_g32",
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::ActivationW4a8,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("B12xExperts")
+        .offers(&[Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM120_FAMILY)
+                .libraries(&["b12x"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                )
+                .expert_parallel(Need::Refused),
+        )
+        .refuses_first(
+            &[
+                Refusal::new(When::ALWAYS.has(&[Feature::Bias]), Stated::Bias),
+                Refusal::new(
+                    When::ALWAYS
+                        .activations(&[Function::SwigluoaiUninterleave])
+                        .schemes(
+                            &[
+                                "bf16",
+                                "fp8_block128",
+                                "fp8_block64",
+                                "fp8_channel",
+                                "fp8_tensor",
+                                "fp8_tensor_dynamic",
+                                "fp8_tensor_group128",
+                                "fp8_tensor_token",
+                                "int4_fp8",
+                                "int4_g128",
+                                "int4_g32",
+                                "int4_int8",
+                                "int8_channel",
+                                "int8_channel_a16",
+                                "int8_g128",
+                                "int8_tensor",
+                                "mxfp4",
+                                "mxfp4_fp8",
+                                "mxfp4_fp8_group128",
+                                "mxfp4_fp8_token",
+                                "mxfp4_mxfp4",
+                                "mxfp4_mxfp8",
+                                "mxfp8",
+                                "nvfp4",
+                                "nvfp4_token",
+                                "uint4_g128",
+                                "uint4_g32",
+                            ],
+                        ),
+                    Stated::ActivationW4a8,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.batched_cutlass_fp8]]`
 pub static BATCHED_CUTLASS_FP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CutlassBatchedExpertsFp8",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm90, Device::Sm100, Device::Sm103]),
-            activation_format: ActivationFormat::Batched,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CutlassBatchedExpertsFp8")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::CUTLASS_GROUPED)
+                .activation_format(ActivationFormat::Batched),
+        ),
 ];
 
 /// `[[experts.batched_deep_gemm]]`
 pub static BATCHED_DEEP_GEMM: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "BatchedDeepGemmExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            libraries: &["deep_gemm"],
-            settings: &[(&settings::DEEP_GEMM, Switch::On)],
-            activations: Some(&[Function::Silu]),
-            activation_format: ActivationFormat::Batched,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("BatchedDeepGemmExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::DEEP_GEMM)
+                .libraries(&["deep_gemm"])
+                .settings(&[(&settings::DEEP_GEMM, Switch::On)])
+                .activations(&[Function::Silu])
+                .activation_format(ActivationFormat::Batched),
+        ),
 ];
 
 /// `[[experts.batched_marlin]]`
 pub static BATCHED_MARLIN: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "BatchedMarlinExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            activation_format: ActivationFormat::Batched,
-            all2all_refused: &[All2all::FlashinferNvlinkTwoSided],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("BatchedMarlinExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::FROM_SM75)
+                .activation_format(ActivationFormat::Batched)
+                .all2all_refused(&[All2all::FlashinferNvlinkTwoSided]),
+        ),
 ];
 
 /// `[[experts.batched_triton]]`
 pub static BATCHED_TRITON: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "BatchedTritonExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm70,
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                    Device::Xe2,
-                ],
-            ),
-            activation_format: ActivationFormat::Batched,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("BatchedTritonExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::GPU)
+                .activation_format(ActivationFormat::Batched),
+        ),
 ];
 
 /// `[[experts.cpu_fp8]]`
 pub static CPU_FP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CPUExpertsFp8",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuX86Amx, Device::CpuX86AmxFp8]),
-            activations: Some(&[Function::Silu, Function::Gelu, Function::GeluTanh]),
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(
-                        &[
-                            RoutingMethod::Llama4,
-                            RoutingMethod::Topk,
-                            RoutingMethod::Sigmoid,
-                            RoutingMethod::SigmoidRenorm,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CPUExpertsFp8")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
+                .activations(&[Function::Silu, Function::Gelu, Function::GeluTanh]),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .routing(
+                            &[
+                                RoutingMethod::Llama4,
+                                RoutingMethod::Topk,
+                                RoutingMethod::Sigmoid,
+                                RoutingMethod::SigmoidRenorm,
+                            ],
+                        ),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.cpu_fp8_w8a8]]`
 pub static CPU_FP8_W8A8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CPUExpertsFp8W8A8",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuX86AmxFp8]),
-            activations: Some(&[Function::Silu, Function::GeluTanh]),
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(
-                        &[
-                            RoutingMethod::Llama4,
-                            RoutingMethod::Topk,
-                            RoutingMethod::Sigmoid,
-                            RoutingMethod::SigmoidRenorm,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CPUExpertsFp8W8A8")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuX86AmxFp8])
+                .activations(&[Function::Silu, Function::GeluTanh]),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .routing(
+                            &[
+                                RoutingMethod::Llama4,
+                                RoutingMethod::Topk,
+                                RoutingMethod::Sigmoid,
+                                RoutingMethod::SigmoidRenorm,
+                            ],
+                        ),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.cpu_int4]]`
 pub static CPU_INT4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CPUExpertsInt4",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuX86Amx, Device::CpuX86AmxFp8]),
-            activations: Some(&[Function::Silu, Function::GeluTanh]),
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(
-                        &[
-                            RoutingMethod::Llama4,
-                            RoutingMethod::Topk,
-                            RoutingMethod::Sigmoid,
-                            RoutingMethod::SigmoidRenorm,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CPUExpertsInt4")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
+                .activations(&[Function::Silu, Function::GeluTanh]),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .routing(
+                            &[
+                                RoutingMethod::Llama4,
+                                RoutingMethod::Topk,
+                                RoutingMethod::Sigmoid,
+                                RoutingMethod::SigmoidRenorm,
+                            ],
+                        ),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.cpu_int8]]`
 pub static CPU_INT8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "ZenCPUExpertsInt8",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuX86Zen]),
-            activations: Some(&[Function::Silu, Function::GeluTanh]),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(
-                        &[
-                            RoutingMethod::Llama4,
-                            RoutingMethod::Topk,
-                            RoutingMethod::Sigmoid,
-                            RoutingMethod::SigmoidRenorm,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "PowerCPUExpertsInt8",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuPower]),
-            activations: Some(&[Function::Silu, Function::GeluTanh]),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(
-                        &[
-                            RoutingMethod::Llama4,
-                            RoutingMethod::Topk,
-                            RoutingMethod::Sigmoid,
-                            RoutingMethod::SigmoidRenorm,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "ArmCPUExpertsInt8",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[]),
-            activations: Some(&[Function::Silu, Function::GeluTanh]),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(
-                        &[
-                            RoutingMethod::Llama4,
-                            RoutingMethod::Topk,
-                            RoutingMethod::Sigmoid,
-                            RoutingMethod::SigmoidRenorm,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "CPUExpertsInt8",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuX86Amx, Device::CpuX86AmxFp8]),
-            activations: Some(&[Function::Silu, Function::GeluTanh]),
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(
-                        &[
-                            RoutingMethod::Llama4,
-                            RoutingMethod::Topk,
-                            RoutingMethod::Sigmoid,
-                            RoutingMethod::SigmoidRenorm,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("ZenCPUExpertsInt8")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuX86Zen])
+                .activations(&[Function::Silu, Function::GeluTanh])
+                .expert_parallel(Need::Refused),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .routing(
+                            &[
+                                RoutingMethod::Llama4,
+                                RoutingMethod::Topk,
+                                RoutingMethod::Sigmoid,
+                                RoutingMethod::SigmoidRenorm,
+                            ],
+                        ),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
+    ExpertsClass::MODULAR
+        .name("PowerCPUExpertsInt8")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuPower])
+                .activations(&[Function::Silu, Function::GeluTanh])
+                .expert_parallel(Need::Refused),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .routing(
+                            &[
+                                RoutingMethod::Llama4,
+                                RoutingMethod::Topk,
+                                RoutingMethod::Sigmoid,
+                                RoutingMethod::SigmoidRenorm,
+                            ],
+                        ),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
+    ExpertsClass::MODULAR
+        .name("ArmCPUExpertsInt8")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[])
+                .activations(&[Function::Silu, Function::GeluTanh])
+                .expert_parallel(Need::Refused),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .routing(
+                            &[
+                                RoutingMethod::Llama4,
+                                RoutingMethod::Topk,
+                                RoutingMethod::Sigmoid,
+                                RoutingMethod::SigmoidRenorm,
+                            ],
+                        ),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
+    ExpertsClass::MODULAR
+        .name("CPUExpertsInt8")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
+                .activations(&[Function::Silu, Function::GeluTanh]),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .routing(
+                            &[
+                                RoutingMethod::Llama4,
+                                RoutingMethod::Topk,
+                                RoutingMethod::Sigmoid,
+                                RoutingMethod::SigmoidRenorm,
+                            ],
+                        ),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.cpu_mxfp4]]`
 pub static CPU_MXFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CPUExpertsMxfp4",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuX86Amx, Device::CpuX86AmxFp8]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(
-                        &[
-                            RoutingMethod::Llama4,
-                            RoutingMethod::Topk,
-                            RoutingMethod::Sigmoid,
-                            RoutingMethod::SigmoidRenorm,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CPUExpertsMxfp4")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .routing(
+                            &[
+                                RoutingMethod::Llama4,
+                                RoutingMethod::Topk,
+                                RoutingMethod::Sigmoid,
+                                RoutingMethod::SigmoidRenorm,
+                            ],
+                        ),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.cpu_unquantized]]`
 pub static CPU_UNQUANTIZED: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "X86CPUUnquantizedExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuX86Amx, Device::CpuX86AmxFp8]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    token_dtype: Some(&[TokenType::F16, TokenType::F32]),
-                    ..When::ALWAYS
-                },
-                reason: Stated::InDtype,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "ArmCPUUnquantizedExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuArm]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    token_dtype: Some(&[TokenType::F16, TokenType::F32]),
-                    ..When::ALWAYS
-                },
-                reason: Stated::InDtype,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "PowerCPUUnquantizedExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::CpuPower]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "CPUUnquantizedExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::CpuX86,
-                    Device::CpuX86Amx,
-                    Device::CpuX86AmxFp8,
-                    Device::CpuX86Zen,
-                    Device::CpuArm,
-                    Device::CpuPower,
-                ],
-            ),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("X86CPUUnquantizedExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS.token_dtype(&[TokenType::F16, TokenType::F32]),
+                    Stated::InDtype,
+                ),
+            ],
+        ),
+    ExpertsClass::MODULAR
+        .name("ArmCPUUnquantizedExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuArm])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS.token_dtype(&[TokenType::F16, TokenType::F32]),
+                    Stated::InDtype,
+                ),
+            ],
+        ),
+    ExpertsClass::MODULAR
+        .name("PowerCPUUnquantizedExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuPower])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                    ],
+                ),
+        ),
+    ExpertsClass::MODULAR
+        .name("CPUUnquantizedExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::CPU)
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.cpu_w4a8_int8]]`
 pub static CPU_W4A8_INT8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CPUExpertsInt4",
-        kind: ClassKind::Monolithic,
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::CpuX86,
-                    Device::CpuX86Amx,
-                    Device::CpuX86AmxFp8,
-                    Device::CpuX86Zen,
-                    Device::CpuArm,
-                    Device::CpuPower,
-                ],
-            ),
-            activations: Some(
-                &[Function::Silu, Function::Swigluoai, Function::Swiglustep],
-            ),
-            routing: Some(
-                &[
-                    RoutingMethod::Default,
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                ],
-            ),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        refuses_first: &[
-            Refusal {
-                when: When {
-                    devices: Some(
-                        &[
-                            Device::Sm70,
-                            Device::Sm75,
-                            Device::Sm80,
-                            Device::Sm86,
-                            Device::Sm89,
-                            Device::Sm90,
-                            Device::Sm100,
-                            Device::Sm103,
-                            Device::Sm110,
-                            Device::Sm120,
-                            Device::Sm121,
-                            Device::Gfx90a,
-                            Device::Gfx942,
-                            Device::Gfx950,
-                            Device::Gfx1100,
-                            Device::Gfx1201,
-                            Device::Gfx1250,
-                            Device::Xe2,
-                            Device::CpuX86,
-                            Device::CpuX86Amx,
-                            Device::CpuX86AmxFp8,
-                            Device::CpuX86Zen,
-                            Device::CpuPower,
-                        ],
-                    ),
-                    ..When::ALWAYS
-                },
-                reason: Stated::ArmOnly,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CPUExpertsInt4")
+        .kind(ClassKind::Monolithic)
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::CPU)
+                .activations(
+                    &[Function::Silu, Function::Swigluoai, Function::Swiglustep],
+                )
+                .routing(
+                    &[
+                        RoutingMethod::Default,
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                    ],
+                )
+                .expert_parallel(Need::Refused),
+        )
+        .refuses_first(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(
+                            &[
+                                Device::Sm70,
+                                Device::Sm75,
+                                Device::Sm80,
+                                Device::Sm86,
+                                Device::Sm89,
+                                Device::Sm90,
+                                Device::Sm100,
+                                Device::Sm103,
+                                Device::Sm110,
+                                Device::Sm120,
+                                Device::Sm121,
+                                Device::Gfx90a,
+                                Device::Gfx942,
+                                Device::Gfx950,
+                                Device::Gfx1100,
+                                Device::Gfx1201,
+                                Device::Gfx1250,
+                                Device::Xe2,
+                                Device::CpuX86,
+                                Device::CpuX86Amx,
+                                Device::CpuX86AmxFp8,
+                                Device::CpuX86Zen,
+                                Device::CpuPower,
+                            ],
+                        ),
+                    Stated::ArmOnly,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.cutlass_fp4]]`
 pub static CUTLASS_FP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CutlassExpertsFp4",
-        offers: &[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-                All2all::DeepepHighThroughput,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CutlassExpertsFp4")
+        .offers(&[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::CUTLASS_FP4)
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                        All2all::DeepepHighThroughput,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.cutlass_fp8]]`
 pub static CUTLASS_FP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TritonOrCutlassExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm90, Device::Sm100, Device::Sm103]),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-                All2all::DeepepHighThroughput,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("TritonOrCutlassExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::CUTLASS_GROUPED)
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                        All2all::DeepepHighThroughput,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.cutlass_mxfp4]]`
 pub static CUTLASS_MXFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CutlassExpertsMxfp4",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103, Device::Sm110]),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-                All2all::DeepepHighThroughput,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CutlassExpertsMxfp4")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Sm100, Device::Sm103, Device::Sm110])
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                        All2all::DeepepHighThroughput,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.cutlass_w4a8]]`
 pub static CUTLASS_W4A8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "CutlassExpertsW4A8Fp8",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm90]),
-            ..Requires::NOTHING
-        },
-        refuses_first: &[
-            Refusal {
-                when: When {
-                    token_dtype: Some(&[TokenType::F16, TokenType::F32]),
-                    ..When::ALWAYS
-                },
-                reason: Stated::InDtype,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("CutlassExpertsW4A8Fp8")
+        .offers(&[Feature::LoadBalancing])
+        .requires(Requires::NOTHING.devices(&[Device::Sm90]))
+        .refuses_first(
+            &[
+                Refusal::new(
+                    When::ALWAYS.token_dtype(&[TokenType::F16, TokenType::F32]),
+                    Stated::InDtype,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.deep_gemm]]`
 pub static DEEP_GEMM: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TritonOrDeepGemmExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            libraries: &["deep_gemm"],
-            settings: &[(&settings::DEEP_GEMM, Switch::On)],
-            activations: Some(
-                &[Function::Silu, Function::SwigluoaiUninterleave, Function::Swiglustep],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("TritonOrDeepGemmExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::DEEP_GEMM)
+                .libraries(&["deep_gemm"])
+                .settings(&[(&settings::DEEP_GEMM, Switch::On)])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::SwigluoaiUninterleave,
+                        Function::Swiglustep,
+                    ],
+                )
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.deep_gemm_mxfp4]]`
 pub static DEEP_GEMM_MXFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "DeepGemmFP4Experts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121]),
-            libraries: &["deep_gemm"],
-            settings: &[(&settings::DEEP_GEMM, Switch::On)],
-            activations: Some(&[Function::Silu, Function::Situ, Function::Swiglustep]),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("DeepGemmFP4Experts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::FROM_SM100)
+                .libraries(&["deep_gemm"])
+                .settings(&[(&settings::DEEP_GEMM, Switch::On)])
+                .activations(&[Function::Silu, Function::Situ, Function::Swiglustep])
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.deep_gemm_mxfp8]]`
 pub static DEEP_GEMM_MXFP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "DeepGemmExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            libraries: &["deep_gemm"],
-            settings: &[(&settings::DEEP_GEMM, Switch::On)],
-            activations: Some(
-                &[Function::Silu, Function::SwigluoaiUninterleave, Function::Swiglustep],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
-            ],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("DeepGemmExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::DEEP_GEMM)
+                .libraries(&["deep_gemm"])
+                .settings(&[(&settings::DEEP_GEMM, Switch::On)])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::SwigluoaiUninterleave,
+                        Function::Swiglustep,
+                    ],
+                )
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.emulation_int4]]`
 pub static EMULATION_INT4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "Int4EmulationTritonExperts",
-        offers: &[
-            Feature::LoadBalancing,
-            Feature::Plain,
-            Feature::BatchInvariance,
-            Feature::Lora,
-        ],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm70,
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                    Device::Xe2,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
+    ExpertsClass::MODULAR
+        .name("Int4EmulationTritonExperts")
+        .offers(
+            &[
+                Feature::LoadBalancing,
+                Feature::Plain,
+                Feature::BatchInvariance,
+                Feature::Lora,
             ],
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    devices: Some(
-                        &[
-                            Device::Sm70,
-                            Device::Sm75,
-                            Device::Sm80,
-                            Device::Sm86,
-                            Device::Sm89,
-                            Device::Sm90,
-                            Device::Sm100,
-                            Device::Sm103,
-                            Device::Sm110,
-                            Device::Sm120,
-                            Device::Sm121,
-                            Device::Gfx90a,
-                            Device::Gfx942,
-                            Device::Gfx950,
-                            Device::Gfx1100,
-                            Device::Gfx1201,
-                            Device::Gfx1250,
-                            Device::Xe2,
-                        ],
-                    ),
-                    experts: Range { min: 993, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTriton,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+        )
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::GPU)
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::GPU)
+                        .experts(Range::ALL.min(993)),
+                    Stated::TooManyExpertsTriton,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.emulation_mxfp4]]`
 pub static EMULATION_MXFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "OCP_MXQuantizationEmulationTritonExperts",
-        offers: &[
-            Feature::LoadBalancing,
-            Feature::Plain,
-            Feature::BatchInvariance,
-            Feature::Lora,
-        ],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm70,
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                    Device::Xe2,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
+    ExpertsClass::MODULAR
+        .name("OCP_MXQuantizationEmulationTritonExperts")
+        .offers(
+            &[
+                Feature::LoadBalancing,
+                Feature::Plain,
+                Feature::BatchInvariance,
+                Feature::Lora,
             ],
-            ..Requires::NOTHING
-        },
-        refuses_first: &[
-            Refusal {
-                when: When {
-                    library_missing: &["quark"],
-                    ..When::ALWAYS
-                },
-                reason: Stated::NeedsQuark,
-            },
-        ],
-        refuses: &[
-            Refusal {
-                when: When {
-                    devices: Some(
-                        &[
-                            Device::Sm70,
-                            Device::Sm75,
-                            Device::Sm80,
-                            Device::Sm86,
-                            Device::Sm89,
-                            Device::Sm90,
-                            Device::Sm100,
-                            Device::Sm103,
-                            Device::Sm110,
-                            Device::Sm120,
-                            Device::Sm121,
-                            Device::Gfx90a,
-                            Device::Gfx942,
-                            Device::Gfx950,
-                            Device::Gfx1100,
-                            Device::Gfx1201,
-                            Device::Gfx1250,
-                            Device::Xe2,
-                        ],
-                    ),
-                    experts: Range { min: 993, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTriton,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+        )
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::GPU)
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        )
+        .refuses_first(
+            &[Refusal::new(When::ALWAYS.library_missing(&["quark"]), Stated::NeedsQuark)],
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::GPU)
+                        .experts(Range::ALL.min(993)),
+                    Stated::TooManyExpertsTriton,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.emulation_mxfp8]]`
 pub static EMULATION_MXFP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "Mxfp8EmulationTritonExperts",
-        offers: &[
-            Feature::LoadBalancing,
-            Feature::Plain,
-            Feature::BatchInvariance,
-            Feature::Lora,
-        ],
-        requires: Requires {
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
+    ExpertsClass::MODULAR
+        .name("Mxfp8EmulationTritonExperts")
+        .offers(
+            &[
+                Feature::LoadBalancing,
+                Feature::Plain,
+                Feature::BatchInvariance,
+                Feature::Lora,
             ],
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    devices: Some(
-                        &[
-                            Device::Sm70,
-                            Device::Sm75,
-                            Device::Sm80,
-                            Device::Sm86,
-                            Device::Sm89,
-                            Device::Sm90,
-                            Device::Sm100,
-                            Device::Sm103,
-                            Device::Sm110,
-                            Device::Sm120,
-                            Device::Sm121,
-                            Device::Gfx90a,
-                            Device::Gfx942,
-                            Device::Gfx950,
-                            Device::Gfx1100,
-                            Device::Gfx1201,
-                            Device::Gfx1250,
-                            Device::Xe2,
-                        ],
-                    ),
-                    experts: Range { min: 993, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTriton,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+        )
+        .requires(
+            Requires::NOTHING
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::GPU)
+                        .experts(Range::ALL.min(993)),
+                    Stated::TooManyExpertsTriton,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.emulation_nvfp4]]`
 pub static EMULATION_NVFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "Nvfp4QuantizationEmulationTritonExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm70,
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                    Device::Xe2,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
+    ExpertsClass::MODULAR
+        .name("Nvfp4QuantizationEmulationTritonExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::GPU)
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        )
+        .refuses_first(
+            &[
+                Refusal::new(When::ALWAYS.has(&[Feature::Lora]), Stated::Lora),
+                Refusal::new(When::ALWAYS.has(&[Feature::Bias]), Stated::Bias),
             ],
-            ..Requires::NOTHING
-        },
-        refuses_first: &[
-            Refusal {
-                when: When {
-                    has: &[Feature::Lora],
-                    ..When::ALWAYS
-                },
-                reason: Stated::Lora,
-            },
-            Refusal {
-                when: When {
-                    has: &[Feature::Bias],
-                    ..When::ALWAYS
-                },
-                reason: Stated::Bias,
-            },
-        ],
-        refuses: &[
-            Refusal {
-                when: When {
-                    devices: Some(
-                        &[
-                            Device::Sm70,
-                            Device::Sm75,
-                            Device::Sm80,
-                            Device::Sm86,
-                            Device::Sm89,
-                            Device::Sm90,
-                            Device::Sm100,
-                            Device::Sm103,
-                            Device::Sm110,
-                            Device::Sm120,
-                            Device::Sm121,
-                            Device::Gfx90a,
-                            Device::Gfx942,
-                            Device::Gfx950,
-                            Device::Gfx1100,
-                            Device::Gfx1201,
-                            Device::Gfx1250,
-                            Device::Xe2,
-                        ],
-                    ),
-                    experts: Range { min: 993, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTriton,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::GPU)
+                        .experts(Range::ALL.min(993)),
+                    Stated::TooManyExpertsTriton,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.flashinfer_b12x]]`
 pub static FLASHINFER_B12X: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "FlashInferB12xExperts",
-        offers: &[Feature::Plain, Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm120, Device::Sm121]),
-            libraries: &["flashinfer"],
-            activations: Some(
-                &[Function::Silu, Function::GeluTanh, Function::Relu2NoMul],
-            ),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("FlashInferB12xExperts")
+        .offers(&[Feature::Plain, Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM120_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu, Function::GeluTanh, Function::Relu2NoMul])
+                .expert_parallel(Need::Refused),
+        ),
 ];
 
 /// `[[experts.flashinfer_cutedsl]]`
 pub static FLASHINFER_CUTEDSL: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "FlashInferCuteDSLExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Swigluoai,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("FlashInferCuteDSLExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Swigluoai,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.flashinfer_cutedsl_batched]]`
 pub static FLASHINFER_CUTEDSL_BATCHED: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "FlashInferCuteDSLBatchedExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu]),
-            activation_format: ActivationFormat::Batched,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("FlashInferCuteDSLBatchedExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu])
+                .activation_format(ActivationFormat::Batched),
+        ),
 ];
 
 /// `[[experts.flashinfer_cutlass]]`
 pub static FLASHINFER_CUTLASS: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "FlashInferExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            libraries: &["flashinfer"],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                    Function::SwigluoaiUninterleave,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("FlashInferExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::DEEP_GEMM)
+                .libraries(&["flashinfer"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.flashinfer_moe_ep]]`
 pub static FLASHINFER_MOE_EP: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "FlashInferMoeEpExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            activations: Some(&[Function::Silu]),
-            all2all_refused: &[All2all::DeepepLowLatency, All2all::NixlEp],
-            expert_parallel: Need::Required,
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(&[RoutingMethod::Renormalize]),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("FlashInferMoeEpExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .activations(&[Function::Silu])
+                .all2all_refused(&[All2all::DeepepLowLatency, All2all::NixlEp])
+                .expert_parallel(Need::Required),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS.routing(&[RoutingMethod::Renormalize]),
+                    Stated::RoutingMethod,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.flashinfer_moe_ep_nvfp4]]`
 pub static FLASHINFER_MOE_EP_NVFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "FlashInferMoeEpExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            activations: Some(&[Function::Silu]),
-            all2all_refused: &[All2all::DeepepLowLatency, All2all::NixlEp],
-            expert_parallel: Need::Required,
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    routing: Some(&[RoutingMethod::Renormalize]),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-            Refusal {
-                when: When {
-                    schemes: Some(&["nvfp4_a16"]),
-                    ..When::ALWAYS
-                },
-                reason: Stated::MoeEpA16Nvfp4,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("FlashInferMoeEpExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .activations(&[Function::Silu])
+                .all2all_refused(&[All2all::DeepepLowLatency, All2all::NixlEp])
+                .expert_parallel(Need::Required),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS.routing(&[RoutingMethod::Renormalize]),
+                    Stated::RoutingMethod,
+                ),
+                Refusal::new(When::ALWAYS.schemes(&["nvfp4_a16"]), Stated::MoeEpA16Nvfp4),
+            ],
+        ),
 ];
 
 /// `[[experts.flashinfer_trtllm_bf16]]`
 pub static FLASHINFER_TRTLLM_BF16: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TrtLlmBf16LoRAExperts",
-        when: When {
-            has: &[Feature::Lora],
-            ..When::ALWAYS
-        },
-        offers: &[Feature::Lora],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu]),
-            all2all: Some(&[All2all::AllgatherReducescatter]),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "TrtLlmBf16ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        when: When {
-            lacks: &[Feature::Lora],
-            ..When::ALWAYS
-        },
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu, Function::Relu2NoMul]),
-            routing: Some(
-                &[
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                    RoutingMethod::DeepseekV3,
-                    RoutingMethod::Sigmoid,
-                    RoutingMethod::SigmoidRenorm,
-                    RoutingMethod::Minimax2,
-                    RoutingMethod::Llama4,
-                ],
-            ),
-            all2all: Some(&[All2all::AllgatherReducescatter]),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "TrtLlmBf16ExpertsModular",
-        when: When {
-            lacks: &[Feature::Lora],
-            ..When::ALWAYS
-        },
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu, Function::Relu2NoMul]),
-            all2all_refused: &[
-                All2all::AllgatherReducescatter,
-                All2all::DeepepHighThroughput,
-            ],
-            all2all_use: Need::Required,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("TrtLlmBf16LoRAExperts")
+        .when(When::ALWAYS.has(&[Feature::Lora]))
+        .offers(&[Feature::Lora])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu])
+                .all2all(&[All2all::AllgatherReducescatter]),
+        ),
+    ExpertsClass::MODULAR
+        .name("TrtLlmBf16ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .when(When::ALWAYS.lacks(&[Feature::Lora]))
+        .offers(&[Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu, Function::Relu2NoMul])
+                .routing(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                        RoutingMethod::Sigmoid,
+                        RoutingMethod::SigmoidRenorm,
+                        RoutingMethod::Minimax2,
+                        RoutingMethod::Llama4,
+                    ],
+                )
+                .all2all(&[All2all::AllgatherReducescatter]),
+        ),
+    ExpertsClass::MODULAR
+        .name("TrtLlmBf16ExpertsModular")
+        .when(When::ALWAYS.lacks(&[Feature::Lora]))
+        .offers(&[Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu, Function::Relu2NoMul])
+                .all2all_refused(
+                    &[All2all::AllgatherReducescatter, All2all::DeepepHighThroughput],
+                )
+                .all2all_use(Need::Required),
+        ),
 ];
 
 /// `[[experts.flashinfer_trtllm_fp8]]`
 pub static FLASHINFER_TRTLLM_FP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TrtLlmFp8ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(
-                &[Function::Silu, Function::SwigluoaiUninterleave, Function::Relu2NoMul],
-            ),
-            routing: Some(
-                &[
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                    RoutingMethod::DeepseekV3,
-                    RoutingMethod::Sigmoid,
-                    RoutingMethod::SigmoidRenorm,
-                    RoutingMethod::Minimax2,
-                    RoutingMethod::Llama4,
-                ],
-            ),
-            router_dtype: Some(&[TokenType::Bf16, TokenType::F32]),
-            all2all: Some(&[All2all::AllgatherReducescatter]),
-            sequence_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    schemes: Some(
-                        &[
-                            "bf16",
-                            "fp8_block128",
-                            "fp8_block64",
-                            "fp8_channel",
-                            "fp8_tensor_dynamic",
-                            "fp8_tensor_group128",
-                            "fp8_tensor_token",
-                            "int4_fp8",
-                            "int4_g128",
-                            "int4_g32",
-                            "int4_int8",
-                            "int8_channel",
-                            "int8_channel_a16",
-                            "int8_g128",
-                            "int8_tensor",
-                            "mxfp4",
-                            "mxfp4_fp8",
-                            "mxfp4_fp8_group128",
-                            "mxfp4_fp8_token",
-                            "mxfp4_mxfp4",
-                            "mxfp4_mxfp8",
-                            "mxfp8",
-                            "nvfp4",
-                            "nvfp4_a16",
-                            "nvfp4_token",
-                            "uint4_g128",
-                            "uint4_g32",
-                        ],
-                    ),
-                    routing: Some(&[RoutingMethod::Llama4]),
-                    ..When::ALWAYS
-                },
-                reason: Stated::RoutingMethod,
-            },
-            Refusal {
-                when: When {
-                    schemes: Some(&["fp8_tensor"]),
-                    has: &[Feature::Alpha],
-                    ..When::ALWAYS
-                },
-                reason: Stated::SwigluParams,
-            },
-            Refusal {
-                when: When {
-                    schemes: Some(&["fp8_tensor"]),
-                    has: &[Feature::Beta],
-                    ..When::ALWAYS
-                },
-                reason: Stated::SwigluParams,
-            },
-            Refusal {
-                when: When {
-                    schemes: Some(&["fp8_tensor"]),
-                    has: &[Feature::Limit],
-                    ..When::ALWAYS
-                },
-                reason: Stated::SwigluParams,
-            },
-            Refusal {
-                when: When {
-                    experts: Range { min: 2049, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTrtllm,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "TrtLlmFp8ExpertsModular",
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(
-                &[Function::Silu, Function::SwigluoaiUninterleave, Function::Relu2NoMul],
-            ),
-            all2all: Some(
-                &[
-                    All2all::AllgatherReducescatter,
-                    All2all::DeepepV2,
-                    All2all::FlashinferNvlinkOneSided,
-                    All2all::FlashinferNvlinkTwoSided,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    experts: Range { min: 2049, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTrtllm,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("TrtLlmFp8ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .offers(&[Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                )
+                .routing(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                        RoutingMethod::Sigmoid,
+                        RoutingMethod::SigmoidRenorm,
+                        RoutingMethod::Minimax2,
+                        RoutingMethod::Llama4,
+                    ],
+                )
+                .router_dtype(&[TokenType::Bf16, TokenType::F32])
+                .all2all(&[All2all::AllgatherReducescatter])
+                .sequence_parallel(Need::Refused),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .schemes(
+                            &[
+                                "bf16",
+                                "fp8_block128",
+                                "fp8_block64",
+                                "fp8_channel",
+                                "fp8_tensor_dynamic",
+                                "fp8_tensor_group128",
+                                "fp8_tensor_token",
+                                "int4_fp8",
+                                "int4_g128",
+                                "int4_g32",
+                                "int4_int8",
+                                "int8_channel",
+                                "int8_channel_a16",
+                                "int8_g128",
+                                "int8_tensor",
+                                "mxfp4",
+                                "mxfp4_fp8",
+                                "mxfp4_fp8_group128",
+                                "mxfp4_fp8_token",
+                                "mxfp4_mxfp4",
+                                "mxfp4_mxfp8",
+                                "mxfp8",
+                                "nvfp4",
+                                "nvfp4_a16",
+                                "nvfp4_token",
+                                "uint4_g128",
+                                "uint4_g32",
+                            ],
+                        )
+                        .routing(&[RoutingMethod::Llama4]),
+                    Stated::RoutingMethod,
+                ),
+                Refusal::new(
+                    When::ALWAYS.schemes(&["fp8_tensor"]).has(&[Feature::Alpha]),
+                    Stated::SwigluParams,
+                ),
+                Refusal::new(
+                    When::ALWAYS.schemes(&["fp8_tensor"]).has(&[Feature::Beta]),
+                    Stated::SwigluParams,
+                ),
+                Refusal::new(
+                    When::ALWAYS.schemes(&["fp8_tensor"]).has(&[Feature::Limit]),
+                    Stated::SwigluParams,
+                ),
+                Refusal::new(
+                    When::ALWAYS.experts(Range::ALL.min(2049)),
+                    Stated::TooManyExpertsTrtllm,
+                ),
+            ],
+        ),
+    ExpertsClass::MODULAR
+        .name("TrtLlmFp8ExpertsModular")
+        .offers(&[Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                )
+                .all2all(
+                    &[
+                        All2all::AllgatherReducescatter,
+                        All2all::DeepepV2,
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS.experts(Range::ALL.min(2049)),
+                    Stated::TooManyExpertsTrtllm,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.flashinfer_trtllm_mxfp4]]`
 pub static FLASHINFER_TRTLLM_MXFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TrtLlmMxfp4ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu, Function::Swigluoai, Function::Situ]),
-            routing: Some(
-                &[
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                    RoutingMethod::DeepseekV3,
-                ],
-            ),
-            all2all: Some(&[]),
-            data_parallel_max: Some(1),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "TrtLlmMxfp4ExpertsModular",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu, Function::Swigluoai, Function::Situ]),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("TrtLlmMxfp4ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu, Function::Swigluoai, Function::Situ])
+                .routing(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                    ],
+                )
+                .all2all(&[])
+                .data_parallel_max(1),
+        ),
+    ExpertsClass::MODULAR
+        .name("TrtLlmMxfp4ExpertsModular")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu, Function::Swigluoai, Function::Situ]),
+        ),
 ];
 
 /// `[[experts.flashinfer_trtllm_mxfp4_bf16]]`
 pub static FLASHINFER_TRTLLM_MXFP4_BF16: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TrtLlmMxfp4LoRAExperts",
-        when: When {
-            choice: Some(Choice::Named),
-            has: &[Feature::Lora],
-            ..When::ALWAYS
-        },
-        offers: &[Feature::Lora],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu, Function::Swigluoai]),
-            all2all: Some(&[]),
-            data_parallel_max: Some(1),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "TrtLlmMxfp4ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu, Function::Swigluoai, Function::Situ]),
-            routing: Some(
-                &[
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                    RoutingMethod::DeepseekV3,
-                ],
-            ),
-            all2all: Some(&[]),
-            data_parallel_max: Some(1),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "TrtLlmMxfp4ExpertsModular",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(&[Function::Silu, Function::Swigluoai, Function::Situ]),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("TrtLlmMxfp4LoRAExperts")
+        .when(When::ALWAYS.choice(Choice::Named).has(&[Feature::Lora]))
+        .offers(&[Feature::Lora])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu, Function::Swigluoai])
+                .all2all(&[])
+                .data_parallel_max(1),
+        ),
+    ExpertsClass::MODULAR
+        .name("TrtLlmMxfp4ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu, Function::Swigluoai, Function::Situ])
+                .routing(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                    ],
+                )
+                .all2all(&[])
+                .data_parallel_max(1),
+        ),
+    ExpertsClass::MODULAR
+        .name("TrtLlmMxfp4ExpertsModular")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(&[Function::Silu, Function::Swigluoai, Function::Situ]),
+        ),
 ];
 
 /// `[[experts.flashinfer_trtllm_mxint4]]`
 pub static FLASHINFER_TRTLLM_MXINT4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TrtLlmMxint4ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            settings: &[(&settings::FLASHINFER_MOE_INT4, Switch::On)],
-            activations: Some(&[Function::Silu, Function::Swigluoai]),
-            routing: Some(
-                &[
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                    RoutingMethod::DeepseekV3,
-                ],
-            ),
-            all2all: Some(&[All2all::AllgatherReducescatter]),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("TrtLlmMxint4ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .settings(&[(&settings::FLASHINFER_MOE_INT4, Switch::On)])
+                .activations(&[Function::Silu, Function::Swigluoai])
+                .routing(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                    ],
+                )
+                .all2all(&[All2all::AllgatherReducescatter]),
+        ),
 ];
 
 /// `[[experts.flashinfer_trtllm_nvfp4]]`
 pub static FLASHINFER_TRTLLM_NVFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TrtLlmNvFp4ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            routing: Some(
-                &[
-                    RoutingMethod::Renormalize,
-                    RoutingMethod::RenormalizeNaive,
-                    RoutingMethod::DeepseekV3,
-                    RoutingMethod::Sigmoid,
-                    RoutingMethod::SigmoidRenorm,
-                    RoutingMethod::Minimax2,
-                    RoutingMethod::Llama4,
-                ],
-            ),
-            router_dtype: Some(&[TokenType::Bf16, TokenType::F32]),
-            all2all: Some(&[]),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "TrtLlmNvFp4ExpertsModular",
-        offers: &[Feature::Plain, Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm100, Device::Sm103]),
-            libraries: &["flashinfer"],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Situ,
-                    Function::SwigluoaiUninterleave,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("TrtLlmNvFp4ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .offers(&[Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                )
+                .routing(
+                    &[
+                        RoutingMethod::Renormalize,
+                        RoutingMethod::RenormalizeNaive,
+                        RoutingMethod::DeepseekV3,
+                        RoutingMethod::Sigmoid,
+                        RoutingMethod::SigmoidRenorm,
+                        RoutingMethod::Minimax2,
+                        RoutingMethod::Llama4,
+                    ],
+                )
+                .router_dtype(&[TokenType::Bf16, TokenType::F32])
+                .all2all(&[]),
+        ),
+    ExpertsClass::MODULAR
+        .name("TrtLlmNvFp4ExpertsModular")
+        .offers(&[Feature::Plain, Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::SM100_FAMILY)
+                .libraries(&["flashinfer"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Situ,
+                        Function::SwigluoaiUninterleave,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.hpc]]`
 pub static HPC: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "HPCExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(&[Device::Sm90]),
-            libraries: &["hpc"],
-            activations: Some(&[Function::Silu]),
-            hidden_multiple: Some(128),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("HPCExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Sm90])
+                .libraries(&["hpc"])
+                .activations(&[Function::Silu])
+                .hidden_multiple(128),
+        ),
 ];
 
 /// `[[experts.humming]]`
 pub static HUMMING: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "BatchedHummingGroupedExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            libraries: &["humming"],
-            activation_format: ActivationFormat::Batched,
-            gemm_type: Some(GemmType::Batched),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "HummingGroupedExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            libraries: &["humming"],
-            gemm_type: Some(GemmType::Grouped),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "HummingIndexedExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            libraries: &["humming"],
-            gemm_type: Some(GemmType::Indexed),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("BatchedHummingGroupedExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::FROM_SM75)
+                .libraries(&["humming"])
+                .activation_format(ActivationFormat::Batched)
+                .gemm_type(GemmType::Batched),
+        ),
+    ExpertsClass::MODULAR
+        .name("HummingGroupedExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::FROM_SM75)
+                .libraries(&["humming"])
+                .gemm_type(GemmType::Grouped),
+        ),
+    ExpertsClass::MODULAR
+        .name("HummingIndexedExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain, Feature::BatchInvariance])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::FROM_SM75)
+                .libraries(&["humming"])
+                .gemm_type(GemmType::Indexed),
+        ),
 ];
 
 /// `[[experts.marlin]]`
 pub static MARLIN: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "MarlinExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain, Feature::Lora],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            all2all_refused: &[All2all::FlashinferNvlinkTwoSided],
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("MarlinExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain, Feature::Lora])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::FROM_SM75)
+                .all2all_refused(&[All2all::FlashinferNvlinkTwoSided]),
+        ),
 ];
 
 /// `[[experts.moonep]]`
 pub static MOONEP: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "MoonEPExperts",
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm70,
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                ],
-            ),
-            activations: Some(&[Function::Silu]),
-            all2all: Some(&[All2all::Moonep]),
-            all2all_use: Need::Required,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("MoonEPExperts")
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::NVIDIA)
+                .activations(&[Function::Silu])
+                .all2all(&[All2all::Moonep])
+                .all2all_use(Need::Required),
+        ),
 ];
 
 /// `[[experts.native_mxfp8]]`
 pub static NATIVE_MXFP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "Mxfp8NativeTritonExperts",
-        offers: &[
-            Feature::LoadBalancing,
-            Feature::Plain,
-            Feature::BatchInvariance,
-            Feature::Lora,
-        ],
-        requires: Requires {
-            devices: Some(&[Device::Gfx950]),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
+    ExpertsClass::MODULAR
+        .name("Mxfp8NativeTritonExperts")
+        .offers(
+            &[
+                Feature::LoadBalancing,
+                Feature::Plain,
+                Feature::BatchInvariance,
+                Feature::Lora,
             ],
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    devices: Some(
-                        &[
-                            Device::Sm70,
-                            Device::Sm75,
-                            Device::Sm80,
-                            Device::Sm86,
-                            Device::Sm89,
-                            Device::Sm90,
-                            Device::Sm100,
-                            Device::Sm103,
-                            Device::Sm110,
-                            Device::Sm120,
-                            Device::Sm121,
-                            Device::Gfx90a,
-                            Device::Gfx942,
-                            Device::Gfx950,
-                            Device::Gfx1100,
-                            Device::Gfx1201,
-                            Device::Gfx1250,
-                            Device::Xe2,
-                        ],
-                    ),
-                    experts: Range { min: 993, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTriton,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+        )
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Gfx950])
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::GPU)
+                        .experts(Range::ALL.min(993)),
+                    Stated::TooManyExpertsTriton,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.rdna3]]`
 pub static RDNA3: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "Rdna3WNA16Experts",
-        offers: &[Feature::Plain],
-        requires: Requires {
-            devices: Some(&[]),
-            all2all: Some(&[]),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("Rdna3WNA16Experts")
+        .offers(&[Feature::Plain])
+        .requires(Requires::NOTHING.devices(&[]).all2all(&[])),
 ];
 
 /// `[[experts.triton]]`
 pub static TRITON: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TritonExperts",
-        offers: &[
-            Feature::LoadBalancing,
-            Feature::Plain,
-            Feature::BatchInvariance,
-            Feature::Lora,
-        ],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm70,
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                    Device::Xe2,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
+    ExpertsClass::MODULAR
+        .name("TritonExperts")
+        .offers(
+            &[
+                Feature::LoadBalancing,
+                Feature::Plain,
+                Feature::BatchInvariance,
+                Feature::Lora,
             ],
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    devices: Some(
-                        &[
-                            Device::Sm70,
-                            Device::Sm75,
-                            Device::Sm80,
-                            Device::Sm86,
-                            Device::Sm89,
-                            Device::Sm90,
-                            Device::Sm100,
-                            Device::Sm103,
-                            Device::Sm110,
-                            Device::Sm120,
-                            Device::Sm121,
-                            Device::Gfx90a,
-                            Device::Gfx942,
-                            Device::Gfx950,
-                            Device::Gfx1100,
-                            Device::Gfx1201,
-                            Device::Gfx1250,
-                            Device::Xe2,
-                        ],
-                    ),
-                    experts: Range { min: 993, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTriton,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+        )
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::GPU)
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::GPU)
+                        .experts(Range::ALL.min(993)),
+                    Stated::TooManyExpertsTriton,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.triton_kernels]]`
 pub static TRITON_KERNELS: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "OAITritonMxfp4ExpertsMonolithic",
-        kind: ClassKind::Monolithic,
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                ],
-            ),
-            libraries: &["triton_kernels"],
-            activations: Some(&[Function::Swigluoai]),
-            routing: Some(
-                &[RoutingMethod::Renormalize, RoutingMethod::RenormalizeNaive],
-            ),
-            all2all: Some(&[]),
-            data_parallel_max: Some(1),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "OAITritonExperts",
-        offers: &[Feature::LoadBalancing],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                ],
-            ),
-            libraries: &["triton_kernels"],
-            activations: Some(&[Function::Swigluoai]),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("OAITritonMxfp4ExpertsMonolithic")
+        .kind(ClassKind::Monolithic)
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::TRITON_KERNELS)
+                .libraries(&["triton_kernels"])
+                .activations(&[Function::Swigluoai])
+                .routing(&[RoutingMethod::Renormalize, RoutingMethod::RenormalizeNaive])
+                .all2all(&[])
+                .data_parallel_max(1),
+        ),
+    ExpertsClass::MODULAR
+        .name("OAITritonExperts")
+        .offers(&[Feature::LoadBalancing])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::TRITON_KERNELS)
+                .libraries(&["triton_kernels"])
+                .activations(&[Function::Swigluoai]),
+        ),
 ];
 
 /// `[[experts.triton_kernels_unfused]]`
 pub static TRITON_KERNELS_UNFUSED: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "UnfusedOAITritonExperts",
-        offers: &[Feature::LoadBalancing, Feature::Lora],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                ],
-            ),
-            libraries: &["triton_kernels"],
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::Swigluoai,
-                    Function::SwigluoaiUninterleave,
-                    Function::Swiglustep,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("UnfusedOAITritonExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Lora])
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::TRITON_KERNELS)
+                .libraries(&["triton_kernels"])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::Swigluoai,
+                        Function::SwigluoaiUninterleave,
+                        Function::Swiglustep,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.triton_wna16]]`
 pub static TRITON_WNA16: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "TritonWNA16Experts",
-        offers: &[
-            Feature::LoadBalancing,
-            Feature::Plain,
-            Feature::BatchInvariance,
-            Feature::Lora,
-        ],
-        requires: Requires {
-            devices: Some(
-                &[
-                    Device::Sm70,
-                    Device::Sm75,
-                    Device::Sm80,
-                    Device::Sm86,
-                    Device::Sm89,
-                    Device::Sm90,
-                    Device::Sm100,
-                    Device::Sm103,
-                    Device::Sm110,
-                    Device::Sm120,
-                    Device::Sm121,
-                    Device::Gfx90a,
-                    Device::Gfx942,
-                    Device::Gfx950,
-                    Device::Gfx1100,
-                    Device::Gfx1201,
-                    Device::Gfx1250,
-                    Device::Xe2,
-                ],
-            ),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Relu2,
-                    Function::Swigluoai,
-                    Function::SwigluoaiUninterleave,
-                    Function::Swiglustep,
-                    Function::SiluNoMul,
-                    Function::GeluNoMul,
-                    Function::GeluTanhNoMul,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            all2all_refused: &[
-                All2all::FlashinferNvlinkOneSided,
-                All2all::FlashinferNvlinkTwoSided,
+    ExpertsClass::MODULAR
+        .name("TritonWNA16Experts")
+        .offers(
+            &[
+                Feature::LoadBalancing,
+                Feature::Plain,
+                Feature::BatchInvariance,
+                Feature::Lora,
             ],
-            ..Requires::NOTHING
-        },
-        refuses: &[
-            Refusal {
-                when: When {
-                    devices: Some(
-                        &[
-                            Device::Sm70,
-                            Device::Sm75,
-                            Device::Sm80,
-                            Device::Sm86,
-                            Device::Sm89,
-                            Device::Sm90,
-                            Device::Sm100,
-                            Device::Sm103,
-                            Device::Sm110,
-                            Device::Sm120,
-                            Device::Sm121,
-                            Device::Gfx90a,
-                            Device::Gfx942,
-                            Device::Gfx950,
-                            Device::Gfx1100,
-                            Device::Gfx1201,
-                            Device::Gfx1250,
-                            Device::Xe2,
-                        ],
-                    ),
-                    experts: Range { min: 993, ..Range::ALL },
-                    ..When::ALWAYS
-                },
-                reason: Stated::TooManyExpertsTriton,
-            },
-        ],
-        ..ExpertsClass::MODULAR
-    },
+        )
+        .requires(
+            Requires::NOTHING
+                .devices(device_groups::GPU)
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Relu2,
+                        Function::Swigluoai,
+                        Function::SwigluoaiUninterleave,
+                        Function::Swiglustep,
+                        Function::SiluNoMul,
+                        Function::GeluNoMul,
+                        Function::GeluTanhNoMul,
+                        Function::Relu2NoMul,
+                    ],
+                )
+                .all2all_refused(
+                    &[
+                        All2all::FlashinferNvlinkOneSided,
+                        All2all::FlashinferNvlinkTwoSided,
+                    ],
+                ),
+        )
+        .refuses(
+            &[
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::GPU)
+                        .experts(Range::ALL.min(993)),
+                    Stated::TooManyExpertsTriton,
+                ),
+            ],
+        ),
 ];
 
 /// `[[experts.xpu_fp8]]`
 pub static XPU_FP8: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "XPUExpertsFp8",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Xe2]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "XPUExpertsMxFp8",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Xe2]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
-    ExpertsClass {
-        name: "XPUExpertsBlockFp8",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Xe2]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("XPUExpertsFp8")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Xe2])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
+    ExpertsClass::MODULAR
+        .name("XPUExpertsMxFp8")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Xe2])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
+    ExpertsClass::MODULAR
+        .name("XPUExpertsBlockFp8")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Xe2])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.xpu_mxfp4]]`
 pub static XPU_MXFP4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "XPUExpertsMxFp4",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Xe2]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("XPUExpertsMxFp4")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Xe2])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.xpu_unquantized]]`
 pub static XPU_UNQUANTIZED: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "XPUExperts",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Xe2]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("XPUExperts")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Xe2])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.xpu_wna16]]`
 pub static XPU_WNA16: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "XPUExpertsWNA16",
-        offers: &[Feature::LoadBalancing, Feature::Plain],
-        requires: Requires {
-            devices: Some(&[Device::Xe2]),
-            activations: Some(
-                &[
-                    Function::Silu,
-                    Function::Gelu,
-                    Function::GeluTanh,
-                    Function::Swigluoai,
-                    Function::Relu2NoMul,
-                ],
-            ),
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("XPUExpertsWNA16")
+        .offers(&[Feature::LoadBalancing, Feature::Plain])
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Xe2])
+                .activations(
+                    &[
+                        Function::Silu,
+                        Function::Gelu,
+                        Function::GeluTanh,
+                        Function::Swigluoai,
+                        Function::Relu2NoMul,
+                    ],
+                ),
+        ),
 ];
 
 /// `[[experts.zen_int4]]`
 pub static ZEN_INT4: &[ExpertsClass] = &[
-    ExpertsClass {
-        name: "ZentorchExpertsInt4",
-        kind: ClassKind::Monolithic,
-        requires: Requires {
-            devices: Some(&[Device::CpuX86Zen]),
-            activations: Some(&[Function::Silu]),
-            expert_parallel: Need::Refused,
-            ..Requires::NOTHING
-        },
-        ..ExpertsClass::MODULAR
-    },
+    ExpertsClass::MODULAR
+        .name("ZentorchExpertsInt4")
+        .kind(ClassKind::Monolithic)
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::CpuX86Zen])
+                .activations(&[Function::Silu])
+                .expert_parallel(Need::Refused),
+        ),
 ];

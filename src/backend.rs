@@ -127,6 +127,20 @@ pub struct WeightContract {
 }
 
 impl WeightContract {
+    /// Weights without scales, orders of their own, padding or biases.
+    pub const fn of(format: &'static FormatSpec, payload: Known<&'static Payload>) -> Self {
+        Self {
+            format,
+            requantize_from: None,
+            payload,
+            scale: None,
+            gate_up: &[],
+            down: None,
+            pad: None,
+            bias: None,
+        }
+    }
+
     /// The order of the gate/up rows under `activation`; `None` if the backend refuses it.
     pub fn gate_up_order(&self, activation: Activation) -> Option<&'static Order> {
         self.gate_up.iter().find(|(key, _)| *key == activation).map(|(_, order)| *order)
@@ -146,6 +160,18 @@ pub struct WeightScale {
     pub fill: u8,
     /// The second level, if there is one.
     pub global: Option<GlobalScale>,
+}
+
+impl WeightScale {
+    /// Scales of one level, not repeated.
+    pub const fn of(layout: Known<&'static Layout>, encoding: Known<Encoding>, fill: u8) -> Self {
+        Self { layout, encoding, repeat_rows: 1, fill, global: None }
+    }
+
+    /// Scales that only the vendor's library knows; `why` is for people.
+    pub const fn vendor(why: &'static str, fill: u8) -> Self {
+        Self::of(Known::Vendor(why), Known::Vendor(why), fill)
+    }
 }
 
 /// How a stored scale stands for its value.
@@ -281,20 +307,16 @@ pub struct InputContract {
 }
 
 impl InputContract {
-    /// Tokens without scales, which nobody quantises.
-    pub const fn unscaled(
-        formats: &'static [&'static FormatSpec],
-        grouping: Option<Grouping>,
-        multiple: usize,
-    ) -> Self {
+    /// Tokens without scales, which nobody quantises or pads.
+    pub const fn unscaled(formats: &'static [&'static FormatSpec]) -> Self {
         Self {
             formats,
             rounding: None,
             quantize: None,
             layout: Known::Is(InputLayout { prepared: &UNSCALED, kernel: &UNSCALED }),
             prepared_format: None,
-            grouping,
-            multiple,
+            grouping: None,
+            multiple: 1,
             source: None,
             global: None,
             alpha: None,
@@ -330,6 +352,13 @@ pub struct InputLayout {
     pub prepared: &'static Layout,
     /// What its kernel reads, rows grouped by expert.
     pub kernel: &'static Layout,
+}
+
+impl InputLayout {
+    /// The same layout for both.
+    pub const fn same(layout: &'static Layout) -> Self {
+        Self { prepared: layout, kernel: layout }
+    }
 }
 
 /// Who quantises the input of GEMM1.
@@ -423,13 +452,6 @@ pub struct Honoured {
     pub function: Activation,
     /// The parameters it takes from the caller.
     pub parameters: &'static [Parameter],
-}
-
-impl Honoured {
-    /// `function` with these parameters.
-    pub const fn new(function: Activation, parameters: &'static [Parameter]) -> Self {
-        Self { function, parameters }
-    }
 }
 
 /// What a transport does for a row: how a token gets from the rank that holds it into the layout

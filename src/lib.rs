@@ -59,6 +59,8 @@ pub mod moe;
 pub mod oracle;
 pub mod recipe;
 pub mod reference;
+#[doc(hidden)]
+pub mod row;
 pub mod scale;
 pub mod tensor;
 pub mod transport;

@@ -5,6 +5,7 @@
 //! it is chosen with the first class that accepts the request, and refused with one reason for each
 //! class if none does. The checks of a class, and their order, are vLLM's `is_supported_config`.
 
+mod narrowed;
 mod reason;
 mod request;
 mod when;
@@ -18,39 +19,34 @@ pub use request::{
 };
 pub use when::{Choice, Range, Setting, When};
 
+use self::narrowed::narrowed;
 use crate::backend::{Activation, Contract};
 
-/// A kernel class of the engine, with what it asks for.
-#[derive(Debug, Clone, Copy)]
-pub struct ExpertsClass {
-    /// The engine's class name.
-    pub name: &'static str,
-    /// Whether it routes itself.
-    pub kind: ClassKind,
-    /// When the engine tries it at all.
-    pub when: When,
-    /// What it can do beyond the usual.
-    pub offers: &'static [Feature],
-    /// What it asks for.
-    pub requires: Requires,
-    /// What it refuses before all else.
-    pub refuses_first: &'static [Refusal],
-    /// What it refuses after all else.
-    pub refuses: &'static [Refusal],
-}
-
-impl ExpertsClass {
+narrowed! {
+    /// A kernel class of the engine, with what it asks for.
+    ExpertsClass;
     /// A class that is handed routed tokens, is always tried, offers nothing beyond the usual and asks
     /// for nothing.
-    pub const MODULAR: Self = Self {
-        name: "",
-        kind: ClassKind::Modular,
-        when: When::ALWAYS,
-        offers: &[],
-        requires: Requires::NOTHING,
-        refuses_first: &[],
-        refuses: &[],
-    };
+    /// A class that is handed routed tokens, is always tried, offers nothing beyond the usual and asks
+    /// for nothing.
+    MODULAR;
+    fields {
+        /// The engine's class name.
+        name: &'static str = "",
+        /// Whether it routes itself.
+        kind: ClassKind = ClassKind::Modular,
+        /// When the engine tries it at all.
+        when: When = When::ALWAYS,
+        /// What it can do beyond the usual.
+        offers: &'static [Feature] = &[],
+        /// What it asks for.
+        requires: Requires = Requires::NOTHING,
+        /// What it refuses before all else.
+        refuses_first: &'static [Refusal] = &[],
+        /// What it refuses after all else.
+        refuses: &'static [Refusal] = &[],
+    }
+    optional {}
 }
 
 /// Whether a class routes itself. vLLM's pair.
@@ -62,41 +58,47 @@ pub enum ClassKind {
     Modular,
 }
 
-/// Where an engine's kernel may be selected. An absent (`None` or empty) field restricts nothing.
-#[derive(Debug, Clone, Copy)]
-pub struct Requires {
-    /// Devices it runs on.
-    pub devices: Option<&'static [Device]>,
-    /// Whether a refused device also means that AITER is off.
-    pub needs_aiter: Option<Aiter>,
-    /// Libraries it needs.
-    pub libraries: &'static [&'static str],
-    /// Settings it needs.
-    pub settings: &'static [(&'static Setting, Switch)],
-    /// Activation functions it implements.
-    pub activations: Option<&'static [Activation]>,
-    /// Routing methods it implements.
-    pub routing: Option<&'static [RoutingMethod]>,
-    /// Types of router logits it takes.
-    pub router_dtype: Option<&'static [TokenType]>,
-    /// How it is handed tokens.
-    pub activation_format: ActivationFormat,
-    /// The only all-to-alls it works behind; an empty list allows none.
-    pub all2all: Option<&'static [All2all]>,
-    /// All-to-alls it does not work behind.
-    pub all2all_refused: &'static [All2all],
-    /// Whether it needs an all-to-all.
-    pub all2all_use: Need,
-    /// The most data-parallel ranks.
-    pub data_parallel_max: Option<usize>,
-    /// Whether experts have to be, or may be, spread over ranks.
-    pub expert_parallel: Need,
-    /// Whether it works with sequence-parallel ranks.
-    pub sequence_parallel: Need,
-    /// Its GEMM type, if the engine prefers one type by configuration.
-    pub gemm_type: Option<GemmType>,
-    /// What must divide the hidden size.
-    pub hidden_multiple: Option<usize>,
+narrowed! {
+    /// Where an engine's kernel may be selected. An absent (`None` or empty) field restricts nothing.
+    Requires;
+    /// Restricts nothing.
+    NOTHING;
+    fields {
+        /// Libraries it needs.
+        libraries: &'static [&'static str] = &[],
+        /// Settings it needs.
+        settings: &'static [(&'static Setting, Switch)] = &[],
+        /// How it is handed tokens.
+        activation_format: ActivationFormat = ActivationFormat::Standard,
+        /// All-to-alls it does not work behind.
+        all2all_refused: &'static [All2all] = &[],
+        /// Whether it needs an all-to-all.
+        all2all_use: Need = Need::Free,
+        /// Whether experts have to be, or may be, spread over ranks.
+        expert_parallel: Need = Need::Free,
+        /// Whether it works with sequence-parallel ranks.
+        sequence_parallel: Need = Need::Free,
+    }
+    optional {
+        /// Devices it runs on.
+        devices: &'static [Device],
+        /// Whether a refused device also means that AITER is off.
+        needs_aiter: Aiter,
+        /// Activation functions it implements.
+        activations: &'static [Activation],
+        /// Routing methods it implements.
+        routing: &'static [RoutingMethod],
+        /// Types of router logits it takes.
+        router_dtype: &'static [TokenType],
+        /// The only all-to-alls it works behind; an empty list allows none.
+        all2all: &'static [All2all],
+        /// The most data-parallel ranks.
+        data_parallel_max: usize,
+        /// Its GEMM type, if the engine prefers one type by configuration.
+        gemm_type: GemmType,
+        /// What must divide the hidden size.
+        hidden_multiple: usize,
+    }
 }
 
 /// What a refused device says.
@@ -117,28 +119,6 @@ pub enum Need {
     Refused,
 }
 
-impl Requires {
-    /// Restricts nothing.
-    pub const NOTHING: Self = Self {
-        devices: None,
-        needs_aiter: None,
-        libraries: &[],
-        settings: &[],
-        activations: None,
-        routing: None,
-        router_dtype: None,
-        activation_format: ActivationFormat::Standard,
-        all2all: None,
-        all2all_refused: &[],
-        all2all_use: Need::Free,
-        data_parallel_max: None,
-        expert_parallel: Need::Free,
-        sequence_parallel: Need::Free,
-        gemm_type: None,
-        hidden_multiple: None,
-    };
-}
-
 /// Something refused in a situation.
 #[derive(Debug, Clone, Copy)]
 pub struct Refusal {
@@ -146,6 +126,13 @@ pub struct Refusal {
     pub when: When,
     /// Why.
     pub reason: Stated,
+}
+
+impl Refusal {
+    /// Refuses in the situation, for the reason.
+    pub const fn new(when: When, reason: Stated) -> Self {
+        Self { when, reason }
+    }
 }
 
 /// A refusal.

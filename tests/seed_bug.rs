@@ -169,31 +169,20 @@ fn everything_follows_the_layout_in_the_table() {
         let text: String = output[&file].split_whitespace().collect::<Vec<_>>().join(" ");
         text.matches(words).count()
     };
-    let contract = "prepared: &layouts::SWIZZLED_128X4, kernel: &layouts::SWIZZLED_128X4";
-    let accepts = "Accepts<::scalewright::tensor::Quantized<formats::Mxfp8, layouts::Swizzled128x4>>";
-    let said = [
-        (contract, 2),
-        (accepts, 1),
-        ("type Prepared = layouts::Swizzled128x4;", 1),
-        ("Delivery::Convert { wire: &layouts::LINEAR, prepared: &layouts::SWIZZLED_128X4, }", 1),
-        ("Delivery::Direct {", 0),
-    ];
+    let contract = "Known::Is(InputLayout::same(&layouts::SWIZZLED_128X4))";
+    let reads = "reads(formats::Mxfp8, layouts::Swizzled128x4)";
+    let deliveries = "deliveries: transports::MXFP8_SWIZZLED_128X4";
+    let said = [(contract, 2), (reads, 1), (deliveries, 1)];
+    let linear = |words: &str| words.replace("SWIZZLED_128X4", "LINEAR").replace("Swizzled128x4", "Linear");
     for (words, times) in said {
         assert_eq!(count(&before, words), times, "before: {words}");
+        assert_eq!(count(&after, words), 0, "after: {words}");
+        assert_eq!(count(&after, &linear(words)), times, "after: {}", linear(words));
     }
-    let linear = |words: &str| words.replace("SWIZZLED_128X4", "LINEAR").replace("Swizzled128x4", "Linear");
-    let says = [
-        (contract, 0),
-        (accepts, 0),
-        (&linear(contract), 2),
-        (&linear(accepts), 1),
-        ("type Prepared = layouts::Linear;", 1),
-        ("Delivery::Convert", 0),
-        ("Delivery::Direct { wire: &layouts::LINEAR, }", 1),
-    ];
-    for (words, times) in says {
-        assert_eq!(count(&after, words), times, "after: {words}");
-    }
+
+    // No other row is handed the swizzle.
+    let list = "pub static MXFP8_SWIZZLED_128X4:";
+    assert!(before["transports.rs"].contains(list) && !after["transports.rs"].contains(list));
 
     // No other row has its tokens quantised into the swizzle.
     let quantiser = "cuda/quantize_mxfp8_swizzled_128x4.cu";

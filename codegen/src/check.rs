@@ -50,6 +50,7 @@ pub(crate) fn check(table: &schema::Table, findings: &mut Vec<Diagnostic>) -> Op
         layouts: entries.layouts.into_values().collect(),
         payloads: entries.payloads.into_values().collect(),
         orders: entries.orders.into_values().collect(),
+        devices: entries.devices.into_iter().collect(),
         formats: entries.formats.into_values().collect(),
         backends,
         transports,

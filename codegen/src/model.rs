@@ -22,6 +22,8 @@ pub struct Table {
     pub payloads: Vec<Arc<Payload>>,
     /// `[order.x]`
     pub orders: Vec<Arc<Order>>,
+    /// `[devices]`: groups by name.
+    pub devices: Vec<(String, Vec<Device>)>,
     /// `[format.x]`
     pub formats: Vec<Arc<Format>>,
     /// `[backend.x]`

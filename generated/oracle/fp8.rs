@@ -8,7 +8,7 @@ use ::scalewright::oracle::{
     ActivationFormat, All2all, Choice, Device, Feature, Range, Refusal, Stated, Switch,
     When, Change, InputRule,
 };
-use super::super::{backends, settings};
+use super::super::{backends, device_groups, settings};
 
 /// The backend for a layer with fp8 weights, and why not the ones before it.
 ///
@@ -25,17 +25,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Vllm,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "AITER",
@@ -185,29 +175,21 @@ pub static ORACLE: Oracle = Oracle {
             explicit: &[],
             ignored_names: &[],
             refuse: &[
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER_MOE, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER_MOE, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(
                             &[
                                 Device::Sm70,
                                 Device::Sm75,
@@ -232,37 +214,22 @@ pub static ORACLE: Oracle = Oracle {
                                 Device::CpuArm,
                                 Device::CpuPower,
                             ],
-                        ),
-                        all2all: Some(
+                        )
+                        .all2all(
                             &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        library_missing: &["aiter"],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        activations: Some(
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .library_missing(&["aiter"]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .activations(
                             &[
                                 Function::SiluNoMul,
                                 Function::GeluNoMul,
@@ -270,243 +237,179 @@ pub static ORACLE: Oracle = Oracle {
                                 Function::Relu2NoMul,
                             ],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ConfigNoMulPlatform,
-                },
-                Refusal {
-                    when: When {
-                        names: Some(&["cutlass"]),
-                        lacks: &[Feature::CutlassAllowed],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::CutlassNotAllowed,
-                },
+                    Stated::ConfigNoMulPlatform,
+                ),
+                Refusal::new(
+                    When::ALWAYS.names(&["cutlass"]).lacks(&[Feature::CutlassAllowed]),
+                    Stated::CutlassNotAllowed,
+                ),
             ],
             reorder: &[
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Sm90]),
                     change: Change::Before {
                         member: "HUMMING",
                         anchor: "MARLIN",
                     },
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm100, Device::Sm103]),
-                        schemes: Some(&["fp8_block128", "fp8_block64"]),
-                        all2all: Some(&[All2all::DeepepV2]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::SM100_FAMILY)
+                        .schemes(&["fp8_block128", "fp8_block64"])
+                        .all2all(&[All2all::DeepepV2]),
                     change: Change::First("FLASHINFER_TRTLLM"),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        schemes: Some(&["fp8_block128"]),
-                        expert_parallel: Range { min: 2, ..Range::ALL },
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(&[Device::Sm90])
+                        .schemes(&["fp8_block128"])
+                        .expert_parallel(Range::ALL.min(2)),
                     change: Change::First("FLASHINFER_CUTLASS"),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        schemes: Some(&["fp8_block128"]),
-                        expert_parallel: Range { max: 1, ..Range::ALL },
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(&[Device::Sm90])
+                        .schemes(&["fp8_block128"])
+                        .expert_parallel(Range::ALL.max(1)),
                     change: Change::First("TRITON"),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Xe2]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Xe2]),
                     change: Change::First("XPU"),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(device_groups::CPU),
                     change: Change::First("CPU"),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(device_groups::CPU),
                     change: Change::First("CPU_W8A8"),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Automatic),
-                        lacks: &[Feature::CutlassAllowed],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .choice(Choice::Automatic)
+                        .lacks(&[Feature::CutlassAllowed]),
                     change: Change::Drop(&["VLLM_CUTLASS", "BATCHED_VLLM_CUTLASS"]),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Automatic),
-                        settings: &[(&settings::DEEP_GEMM, Switch::Off)],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .choice(Choice::Automatic)
+                        .settings(&[(&settings::DEEP_GEMM, Switch::Off)]),
                     change: Change::Drop(&["DEEPGEMM", "BATCHED_DEEPGEMM"]),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Automatic),
-                        settings: &[(&settings::MOE_DEEP_GEMM, Switch::Off)],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .choice(Choice::Automatic)
+                        .settings(&[(&settings::MOE_DEEP_GEMM, Switch::Off)]),
                     change: Change::Drop(&["DEEPGEMM", "BATCHED_DEEPGEMM"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[Device::Sm100, Device::Sm103, Device::Sm120, Device::Sm121],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        model_types: Some(&["qwen3_5_moe_text"]),
-                        unset: &["deep_gemm", "moe_deep_gemm"],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::FROM_SM100)
+                        .choice(Choice::Automatic)
+                        .model_types(&["qwen3_5_moe_text"])
+                        .unset(&["deep_gemm", "moe_deep_gemm"]),
                     change: Change::Drop(&["DEEPGEMM", "BATCHED_DEEPGEMM"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm120, Device::Sm121]),
-                        choice: Some(Choice::Automatic),
-                        model_types: Some(&["kolibri1"]),
-                        unset: &["deep_gemm", "moe_deep_gemm"],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::SM120_FAMILY)
+                        .choice(Choice::Automatic)
+                        .model_types(&["kolibri1"])
+                        .unset(&["deep_gemm", "moe_deep_gemm"]),
                     change: Change::Drop(&["DEEPGEMM", "BATCHED_DEEPGEMM"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Batched),
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Batched)
+                        .choice(Choice::Named),
                     change: Change::Drop(&["DEEPGEMM", "TRITON", "VLLM_CUTLASS"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Standard),
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Standard)
+                        .choice(Choice::Named),
                     change: Change::Drop(
                         &["BATCHED_DEEPGEMM", "BATCHED_TRITON", "BATCHED_VLLM_CUTLASS"],
                     ),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Automatic),
-                        settings: &[(&settings::AITER, Switch::Off)],
-                        set: &["aiter"],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .choice(Choice::Automatic)
+                        .settings(&[(&settings::AITER, Switch::Off)])
+                        .set(&["aiter"]),
                     change: Change::Drop(&["AITER"]),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Automatic),
-                        settings: &[(&settings::AITER_MOE, Switch::Off)],
-                        set: &["aiter"],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .choice(Choice::Automatic)
+                        .settings(&[(&settings::AITER_MOE, Switch::Off)])
+                        .set(&["aiter"]),
                     change: Change::Drop(&["AITER"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Gfx1201]),
-                        choice: Some(Choice::Automatic),
-                        library: &["aiter"],
-                        settings: &[(&settings::AITER, Switch::On)],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(&[Device::Gfx1201])
+                        .choice(Choice::Automatic)
+                        .library(&["aiter"])
+                        .settings(&[(&settings::AITER, Switch::On)]),
                     change: Change::Drop(&["AITER"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Standard),
-                        choice: Some(Choice::Automatic),
-                        settings: &[
-                            (&settings::DEEP_GEMM, Switch::On),
-                            (&settings::MOE_DEEP_GEMM, Switch::On),
-                        ],
-                        set: &["deep_gemm"],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Standard)
+                        .choice(Choice::Automatic)
+                        .settings(
+                            &[
+                                (&settings::DEEP_GEMM, Switch::On),
+                                (&settings::MOE_DEEP_GEMM, Switch::On),
+                            ],
+                        )
+                        .set(&["deep_gemm"]),
                     change: Change::Force(&["DEEPGEMM"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Batched),
-                        choice: Some(Choice::Automatic),
-                        settings: &[
-                            (&settings::DEEP_GEMM, Switch::On),
-                            (&settings::MOE_DEEP_GEMM, Switch::On),
-                        ],
-                        set: &["deep_gemm"],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Batched)
+                        .choice(Choice::Automatic)
+                        .settings(
+                            &[
+                                (&settings::DEEP_GEMM, Switch::On),
+                                (&settings::MOE_DEEP_GEMM, Switch::On),
+                            ],
+                        )
+                        .set(&["deep_gemm"]),
                     change: Change::Force(&["BATCHED_DEEPGEMM"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Standard),
-                        choice: Some(Choice::Automatic),
-                        settings: &[
-                            (&settings::DEEP_GEMM, Switch::On),
-                            (&settings::MOE_DEEP_GEMM, Switch::On),
-                        ],
-                        set: &["moe_deep_gemm"],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Standard)
+                        .choice(Choice::Automatic)
+                        .settings(
+                            &[
+                                (&settings::DEEP_GEMM, Switch::On),
+                                (&settings::MOE_DEEP_GEMM, Switch::On),
+                            ],
+                        )
+                        .set(&["moe_deep_gemm"]),
                     change: Change::Force(&["DEEPGEMM"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Batched),
-                        choice: Some(Choice::Automatic),
-                        settings: &[
-                            (&settings::DEEP_GEMM, Switch::On),
-                            (&settings::MOE_DEEP_GEMM, Switch::On),
-                        ],
-                        set: &["moe_deep_gemm"],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Batched)
+                        .choice(Choice::Automatic)
+                        .settings(
+                            &[
+                                (&settings::DEEP_GEMM, Switch::On),
+                                (&settings::MOE_DEEP_GEMM, Switch::On),
+                            ],
+                        )
+                        .set(&["moe_deep_gemm"]),
                     change: Change::Force(&["BATCHED_DEEPGEMM"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
+                    when: When::ALWAYS
+                        .devices(
                             &[
                                 Device::Sm70,
                                 Device::Sm75,
@@ -532,26 +435,26 @@ pub static ORACLE: Oracle = Oracle {
                                 Device::CpuArm,
                                 Device::CpuPower,
                             ],
+                        )
+                        .choice(Choice::Automatic)
+                        .settings(
+                            &[
+                                (&settings::AITER, Switch::On),
+                                (&settings::AITER_MOE, Switch::On),
+                            ],
                         ),
-                        choice: Some(Choice::Automatic),
-                        settings: &[
-                            (&settings::AITER, Switch::On),
-                            (&settings::AITER_MOE, Switch::On),
-                        ],
-                        ..When::ALWAYS
-                    },
                     change: Change::Force(&["AITER"]),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Automatic),
-                        library_missing: &["aiter"],
-                        settings: &[
-                            (&settings::AITER, Switch::On),
-                            (&settings::AITER_MOE, Switch::On),
-                        ],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .choice(Choice::Automatic)
+                        .library_missing(&["aiter"])
+                        .settings(
+                            &[
+                                (&settings::AITER, Switch::On),
+                                (&settings::AITER_MOE, Switch::On),
+                            ],
+                        ),
                     change: Change::Force(&["AITER"]),
                 },
             ],
@@ -559,17 +462,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Native,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "deepgemm_fp8_block_sm90",

@@ -8,7 +8,7 @@ use ::scalewright::oracle::{
     All2all, Checkpoint, Choice, Device, Feature, Range, Refusal, Stated, Switch, When,
     Change, InputRule,
 };
-use super::super::{backends, settings};
+use super::super::{backends, device_groups, settings};
 
 /// The backend for a layer with int_wna16 weights, and why not the ones before it.
 ///
@@ -25,17 +25,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Vllm,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "RDNA3",
@@ -45,43 +35,23 @@ pub static ORACLE: Oracle = Oracle {
                         &backends::rdna3_int4_g32::CONTRACT,
                     ],
                     refuse: &[
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(
+                        Refusal::new(
+                            When::ALWAYS
+                                .checkpoint(
                                     &[Checkpoint::Awq, Checkpoint::Gptq, Checkpoint::Moewna16],
                                 ),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreCtOnly,
-                        },
-                        Refusal {
-                            when: When {
-                                has: &[Feature::ActOrder],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
-                        Refusal {
-                            when: When {
-                                has: &[Feature::ZeroPoints],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
-                        Refusal {
-                            when: When {
-                                group: Some(&[0]),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
-                        Refusal {
-                            when: When {
-                                has: &[Feature::Bias],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreBias,
-                        },
+                            Stated::PreCtOnly,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.has(&[Feature::ActOrder]),
+                            Stated::PreOther,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.has(&[Feature::ZeroPoints]),
+                            Stated::PreOther,
+                        ),
+                        Refusal::new(When::ALWAYS.group(&[0]), Stated::PreOther),
+                        Refusal::new(When::ALWAYS.has(&[Feature::Bias]), Stated::PreBias),
                     ],
                 },
                 Member {
@@ -89,27 +59,18 @@ pub static ORACLE: Oracle = Oracle {
                     flags: &["flashinfer_trtllm"],
                     rows: &[&backends::flashinfer_trtllm_mxint4::CONTRACT],
                     refuse: &[
-                        Refusal {
-                            when: When {
-                                has: &[Feature::ZeroPoints],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreZpOrBias,
-                        },
-                        Refusal {
-                            when: When {
-                                has: &[Feature::BiasPossible],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreZpOrBias,
-                        },
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(&[Checkpoint::Awq]),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreZpOrBias,
-                        },
+                        Refusal::new(
+                            When::ALWAYS.has(&[Feature::ZeroPoints]),
+                            Stated::PreZpOrBias,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.has(&[Feature::BiasPossible]),
+                            Stated::PreZpOrBias,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.checkpoint(&[Checkpoint::Awq]),
+                            Stated::PreZpOrBias,
+                        ),
                     ],
                 },
                 Member {
@@ -123,61 +84,30 @@ pub static ORACLE: Oracle = Oracle {
                         &backends::marlin_int8_g128::CONTRACT,
                     ],
                     refuse: &[
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(&[Checkpoint::Moewna16]),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMoewna16Layout,
-                        },
-                        Refusal {
-                            when: When {
-                                devices: Some(
-                                    &[
-                                        Device::Gfx90a,
-                                        Device::Gfx942,
-                                        Device::Gfx950,
-                                        Device::Gfx1100,
-                                        Device::Gfx1201,
-                                        Device::Gfx1250,
-                                    ],
-                                ),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMarlinShapeOrGroup,
-                        },
-                        Refusal {
-                            when: When {
-                                hidden: Range {
-                                    not_multiple: 128,
-                                    ..Range::ALL
-                                },
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMarlinShapeOrGroup,
-                        },
-                        Refusal {
-                            when: When {
-                                group: Some(&[128]),
-                                intermediate: Range {
-                                    not_multiple: 128,
-                                    ..Range::ALL
-                                },
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMarlinShapeOrGroup,
-                        },
-                        Refusal {
-                            when: When {
-                                group: Some(&[32]),
-                                intermediate: Range {
-                                    not_multiple: 32,
-                                    ..Range::ALL
-                                },
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMarlinShapeOrGroup,
-                        },
+                        Refusal::new(
+                            When::ALWAYS.checkpoint(&[Checkpoint::Moewna16]),
+                            Stated::PreMoewna16Layout,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.devices(device_groups::ROCM),
+                            Stated::PreMarlinShapeOrGroup,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.hidden(Range::ALL.not_multiple(128)),
+                            Stated::PreMarlinShapeOrGroup,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS
+                                .group(&[128])
+                                .intermediate(Range::ALL.not_multiple(128)),
+                            Stated::PreMarlinShapeOrGroup,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS
+                                .group(&[32])
+                                .intermediate(Range::ALL.not_multiple(32)),
+                            Stated::PreMarlinShapeOrGroup,
+                        ),
                     ],
                 },
                 Member {
@@ -191,61 +121,30 @@ pub static ORACLE: Oracle = Oracle {
                         &backends::batched_marlin_int8_g128::CONTRACT,
                     ],
                     refuse: &[
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(&[Checkpoint::Moewna16]),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMoewna16Layout,
-                        },
-                        Refusal {
-                            when: When {
-                                devices: Some(
-                                    &[
-                                        Device::Gfx90a,
-                                        Device::Gfx942,
-                                        Device::Gfx950,
-                                        Device::Gfx1100,
-                                        Device::Gfx1201,
-                                        Device::Gfx1250,
-                                    ],
-                                ),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMarlinShapeOrGroup,
-                        },
-                        Refusal {
-                            when: When {
-                                hidden: Range {
-                                    not_multiple: 128,
-                                    ..Range::ALL
-                                },
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMarlinShapeOrGroup,
-                        },
-                        Refusal {
-                            when: When {
-                                group: Some(&[128]),
-                                intermediate: Range {
-                                    not_multiple: 128,
-                                    ..Range::ALL
-                                },
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMarlinShapeOrGroup,
-                        },
-                        Refusal {
-                            when: When {
-                                group: Some(&[32]),
-                                intermediate: Range {
-                                    not_multiple: 32,
-                                    ..Range::ALL
-                                },
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMarlinShapeOrGroup,
-                        },
+                        Refusal::new(
+                            When::ALWAYS.checkpoint(&[Checkpoint::Moewna16]),
+                            Stated::PreMoewna16Layout,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.devices(device_groups::ROCM),
+                            Stated::PreMarlinShapeOrGroup,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.hidden(Range::ALL.not_multiple(128)),
+                            Stated::PreMarlinShapeOrGroup,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS
+                                .group(&[128])
+                                .intermediate(Range::ALL.not_multiple(128)),
+                            Stated::PreMarlinShapeOrGroup,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS
+                                .group(&[32])
+                                .intermediate(Range::ALL.not_multiple(32)),
+                            Stated::PreMarlinShapeOrGroup,
+                        ),
                     ],
                 },
                 Member {
@@ -259,35 +158,24 @@ pub static ORACLE: Oracle = Oracle {
                         &backends::triton_int8_g128::CONTRACT,
                     ],
                     refuse: &[
-                        Refusal {
-                            when: When {
-                                has: &[Feature::BiasPossible],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreBias,
-                        },
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(&[Checkpoint::Awq]),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreAwqLayout,
-                        },
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(&[Checkpoint::Gptq]),
-                                has: &[Feature::ActOrder],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreGptqActorder,
-                        },
-                        Refusal {
-                            when: When {
-                                has: &[Feature::ActOrder],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
+                        Refusal::new(
+                            When::ALWAYS.has(&[Feature::BiasPossible]),
+                            Stated::PreBias,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.checkpoint(&[Checkpoint::Awq]),
+                            Stated::PreAwqLayout,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS
+                                .checkpoint(&[Checkpoint::Gptq])
+                                .has(&[Feature::ActOrder]),
+                            Stated::PreGptqActorder,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.has(&[Feature::ActOrder]),
+                            Stated::PreOther,
+                        ),
                     ],
                 },
                 Member {
@@ -311,13 +199,10 @@ pub static ORACLE: Oracle = Oracle {
                         &backends::emulation_uint4_g32::CONTRACT,
                     ],
                     refuse: &[
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(&[Checkpoint::Moewna16]),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreMoewna16Layout,
-                        },
+                        Refusal::new(
+                            When::ALWAYS.checkpoint(&[Checkpoint::Moewna16]),
+                            Stated::PreMoewna16Layout,
+                        ),
                     ],
                 },
                 Member {
@@ -331,49 +216,30 @@ pub static ORACLE: Oracle = Oracle {
                     flags: &[],
                     rows: &[&backends::zen_cpu_int4::CONTRACT],
                     refuse: &[
-                        Refusal {
-                            when: When {
-                                settings: &[(&settings::CPU_INT4_W4A8, Switch::Off)],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(&[Checkpoint::Gptq]),
-                                has: &[Feature::ActOrder],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreGptqActorder,
-                        },
-                        Refusal {
-                            when: When {
-                                has: &[Feature::ActOrder],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
-                        Refusal {
-                            when: When {
-                                checkpoint: Some(&[Checkpoint::Moewna16]),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
-                        Refusal {
-                            when: When {
-                                has: &[Feature::ZeroPoints],
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
-                        Refusal {
-                            when: When {
-                                group: Some(&[0]),
-                                ..When::ALWAYS
-                            },
-                            reason: Stated::PreOther,
-                        },
+                        Refusal::new(
+                            When::ALWAYS
+                                .settings(&[(&settings::CPU_INT4_W4A8, Switch::Off)]),
+                            Stated::PreOther,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS
+                                .checkpoint(&[Checkpoint::Gptq])
+                                .has(&[Feature::ActOrder]),
+                            Stated::PreGptqActorder,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.has(&[Feature::ActOrder]),
+                            Stated::PreOther,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.checkpoint(&[Checkpoint::Moewna16]),
+                            Stated::PreOther,
+                        ),
+                        Refusal::new(
+                            When::ALWAYS.has(&[Feature::ZeroPoints]),
+                            Stated::PreOther,
+                        ),
+                        Refusal::new(When::ALWAYS.group(&[0]), Stated::PreOther),
                     ],
                 },
                 Member {
@@ -386,29 +252,21 @@ pub static ORACLE: Oracle = Oracle {
             explicit: &[],
             ignored_names: &[],
             refuse: &[
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER_MOE, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER_MOE, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(
                             &[
                                 Device::Sm70,
                                 Device::Sm75,
@@ -433,37 +291,22 @@ pub static ORACLE: Oracle = Oracle {
                                 Device::CpuArm,
                                 Device::CpuPower,
                             ],
-                        ),
-                        all2all: Some(
+                        )
+                        .all2all(
                             &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        library_missing: &["aiter"],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        activations: Some(
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .library_missing(&["aiter"]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .activations(
                             &[
                                 Function::SiluNoMul,
                                 Function::GeluNoMul,
@@ -471,113 +314,43 @@ pub static ORACLE: Oracle = Oracle {
                                 Function::Relu2NoMul,
                             ],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ConfigNoMulPlatform,
-                },
+                    Stated::ConfigNoMulPlatform,
+                ),
             ],
             reorder: &[
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Sm90]),
                     change: Change::Before {
                         member: "HUMMING",
                         anchor: "MARLIN",
                     },
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .choice(Choice::Automatic),
                     change: Change::Only(&["ZEN_CPU", "CPU"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Xe2]),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Xe2]).choice(Choice::Automatic),
                     change: Change::Only(&["XPU"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Sm70,
-                                Device::Sm75,
-                                Device::Sm80,
-                                Device::Sm86,
-                                Device::Sm89,
-                                Device::Sm90,
-                                Device::Sm100,
-                                Device::Sm103,
-                                Device::Sm110,
-                                Device::Sm120,
-                                Device::Sm121,
-                                Device::Gfx90a,
-                                Device::Gfx942,
-                                Device::Gfx950,
-                                Device::Gfx1100,
-                                Device::Gfx1201,
-                                Device::Gfx1250,
-                                Device::Xe2,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::GPU)
+                        .choice(Choice::Automatic),
                     change: Change::Drop(&["ZEN_CPU", "CPU"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Sm70,
-                                Device::Sm75,
-                                Device::Sm80,
-                                Device::Sm86,
-                                Device::Sm89,
-                                Device::Sm90,
-                                Device::Sm100,
-                                Device::Sm103,
-                                Device::Sm110,
-                                Device::Sm120,
-                                Device::Sm121,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::NVIDIA)
+                        .choice(Choice::Automatic),
                     change: Change::Drop(&["XPU"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Gfx90a,
-                                Device::Gfx942,
-                                Device::Gfx950,
-                                Device::Gfx1100,
-                                Device::Gfx1201,
-                                Device::Gfx1250,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::ROCM)
+                        .choice(Choice::Automatic),
                     change: Change::Drop(&["XPU"]),
                 },
             ],

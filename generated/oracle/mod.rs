@@ -13,6 +13,19 @@ pub mod unquantized;
 pub mod w4a8;
 pub mod w4a8_int8;
 
+/// Schemes that ask for no token format.
+static PLAIN_SCHEMES: &[&str] = &[
+    "bf16",
+    "int4_g128",
+    "int4_g32",
+    "int8_channel_a16",
+    "int8_g128",
+    "mxfp4",
+    "nvfp4_a16",
+    "uint4_g128",
+    "uint4_g32",
+];
+
 /// Every family's oracle, sorted by name.
 pub static ORACLES: &[&::scalewright::oracle::Oracle] = &[
     &fp8::ORACLE,

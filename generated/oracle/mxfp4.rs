@@ -8,7 +8,7 @@ use ::scalewright::oracle::{
     ActivationFormat, All2all, Choice, Device, Feature, Refusal, Stated, Switch, When,
     Change, InputRule,
 };
-use super::super::{backends, settings};
+use super::super::{backends, device_groups, settings};
 
 /// The backend for a layer with mxfp4 weights, and why not the ones before it.
 ///
@@ -25,17 +25,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Vllm,
             input: InputRule::Preferred,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "FLASHINFER_TRTLLM_MXFP4_BF16",
@@ -190,29 +180,21 @@ pub static ORACLE: Oracle = Oracle {
             ],
             ignored_names: &[],
             refuse: &[
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER_MOE, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER_MOE, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(
                             &[
                                 Device::Sm70,
                                 Device::Sm75,
@@ -237,37 +219,22 @@ pub static ORACLE: Oracle = Oracle {
                                 Device::CpuArm,
                                 Device::CpuPower,
                             ],
-                        ),
-                        all2all: Some(
+                        )
+                        .all2all(
                             &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        library_missing: &["aiter"],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        activations: Some(
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .library_missing(&["aiter"]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .activations(
                             &[
                                 Function::SiluNoMul,
                                 Function::GeluNoMul,
@@ -275,69 +242,48 @@ pub static ORACLE: Oracle = Oracle {
                                 Function::Relu2NoMul,
                             ],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ConfigNoMulPlatform,
-                },
-                Refusal {
-                    when: When {
-                        has: &[Feature::InputConflict],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ActivationOverrideConflict,
-                },
+                    Stated::ConfigNoMulPlatform,
+                ),
+                Refusal::new(
+                    When::ALWAYS.has(&[Feature::InputConflict]),
+                    Stated::ActivationOverrideConflict,
+                ),
             ],
             reorder: &[
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm120, Device::Sm121]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(device_groups::SM120_FAMILY),
                     change: Change::After {
                         member: "TRITON",
                         anchor: "BATCHED_MARLIN",
                     },
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Sm90]),
                     change: Change::Before {
                         member: "HUMMING",
                         anchor: "MARLIN",
                     },
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Batched),
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Batched)
+                        .choice(Choice::Named),
                     change: Change::Drop(&["MARLIN"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Standard),
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Standard)
+                        .choice(Choice::Named),
                     change: Change::Drop(&["BATCHED_MARLIN"]),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Named),
-                        settings: &[(&settings::B12X_A16, Switch::On)],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .choice(Choice::Named)
+                        .settings(&[(&settings::B12X_A16, Switch::On)]),
                     change: Change::Drop(&["B12X_MXFP4_MXFP8"]),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Named),
-                        has: &[Feature::Lora],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.choice(Choice::Named).has(&[Feature::Lora]),
                     change: Change::Drop(&["FLASHINFER_TRTLLM_MXFP4_MXFP8"]),
                 },
             ],
@@ -345,17 +291,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Native,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "flashinfer_cutlass_mxfp4_mxfp8",

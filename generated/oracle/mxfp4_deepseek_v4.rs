@@ -8,7 +8,7 @@ use ::scalewright::oracle::{
     ActivationFormat, All2all, Choice, Device, Feature, Refusal, RoutingMethod, Stated,
     Switch, When, Change, InputRule,
 };
-use super::super::{backends, settings};
+use super::super::{backends, device_groups, settings};
 
 /// The backend for a layer with mxfp4_deepseek_v4 weights, and why not the ones before it.
 ///
@@ -25,17 +25,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Vllm,
             input: InputRule::Ignored,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "FLASHINFER_TRTLLM_MXFP4_MXFP8",
@@ -184,29 +174,21 @@ pub static ORACLE: Oracle = Oracle {
             ],
             ignored_names: &[],
             refuse: &[
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER_MOE, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER_MOE, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(
                             &[
                                 Device::Sm70,
                                 Device::Sm75,
@@ -231,37 +213,22 @@ pub static ORACLE: Oracle = Oracle {
                                 Device::CpuArm,
                                 Device::CpuPower,
                             ],
-                        ),
-                        all2all: Some(
+                        )
+                        .all2all(
                             &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        library_missing: &["aiter"],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        activations: Some(
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .library_missing(&["aiter"]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .activations(
                             &[
                                 Function::SiluNoMul,
                                 Function::GeluNoMul,
@@ -269,43 +236,21 @@ pub static ORACLE: Oracle = Oracle {
                                 Function::Relu2NoMul,
                             ],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ConfigNoMulPlatform,
-                },
+                    Stated::ConfigNoMulPlatform,
+                ),
             ],
             reorder: &[
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Gfx90a,
-                                Device::Gfx942,
-                                Device::Gfx950,
-                                Device::Gfx1100,
-                                Device::Gfx1201,
-                                Device::Gfx1250,
-                            ],
-                        ),
-                        routing: Some(&[RoutingMethod::DeepseekV4]),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::ROCM)
+                        .routing(&[RoutingMethod::DeepseekV4])
+                        .choice(Choice::Automatic),
                     change: Change::Only(&["AITER_MXFP4_BF16", "TRITON_UNFUSED"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Gfx90a,
-                                Device::Gfx942,
-                                Device::Gfx950,
-                                Device::Gfx1100,
-                                Device::Gfx1201,
-                                Device::Gfx1250,
-                            ],
-                        ),
-                        routing: Some(
+                    when: When::ALWAYS
+                        .devices(device_groups::ROCM)
+                        .routing(
                             &[
                                 RoutingMethod::Default,
                                 RoutingMethod::Renormalize,
@@ -319,58 +264,31 @@ pub static ORACLE: Oracle = Oracle {
                                 RoutingMethod::Custom,
                                 RoutingMethod::Unspecified,
                             ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                        )
+                        .choice(Choice::Automatic),
                     change: Change::Only(&["AITER_MXFP4_BF16", "EMULATION"]),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.choice(Choice::Named),
                     change: Change::Before {
                         member: "FLASHINFER_TRTLLM_MXFP4_BF16",
                         anchor: "FLASHINFER_TRTLLM_MXFP4_MXFP8",
                     },
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Named),
-                        settings: &[(&settings::B12X_A16, Switch::On)],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .choice(Choice::Named)
+                        .settings(&[(&settings::B12X_A16, Switch::On)]),
                     change: Change::Drop(&["B12X_MXFP4_MXFP8"]),
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Named),
-                        has: &[Feature::Lora],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.choice(Choice::Named).has(&[Feature::Lora]),
                     change: Change::Drop(&["FLASHINFER_TRTLLM_MXFP4_MXFP8"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Sm70,
-                                Device::Sm75,
-                                Device::Sm80,
-                                Device::Sm86,
-                                Device::Sm89,
-                                Device::Sm90,
-                                Device::Sm100,
-                                Device::Sm103,
-                                Device::Sm110,
-                                Device::Sm120,
-                                Device::Sm121,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::NVIDIA)
+                        .choice(Choice::Automatic),
                     change: Change::Only(
                         &[
                             "FLASHINFER_TRTLLM_MXFP4_MXFP8",
@@ -382,54 +300,32 @@ pub static ORACLE: Oracle = Oracle {
                     ),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .choice(Choice::Automatic),
                     change: Change::Only(&["CPU"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Xe2]),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Xe2]).choice(Choice::Automatic),
                     change: Change::Only(&["XPU"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Sm90]),
                     change: Change::Before {
                         member: "HUMMING",
                         anchor: "MARLIN",
                     },
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Batched),
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Batched)
+                        .choice(Choice::Named),
                     change: Change::Drop(&["MARLIN"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Standard),
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Standard)
+                        .choice(Choice::Named),
                     change: Change::Drop(&["BATCHED_MARLIN"]),
                 },
             ],

@@ -8,7 +8,7 @@ use ::scalewright::oracle::{
     ActivationFormat, All2all, Choice, Device, Feature, Refusal, Stated, Switch, When,
     Change, InputRule,
 };
-use super::super::{backends, settings};
+use super::super::{backends, device_groups, settings};
 
 /// The backend for a layer with nvfp4 weights, and why not the ones before it.
 ///
@@ -25,17 +25,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Vllm,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "FLASHINFER_TRTLLM",
@@ -117,29 +107,21 @@ pub static ORACLE: Oracle = Oracle {
             ],
             ignored_names: &[],
             refuse: &[
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER_MOE, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER_MOE, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(
                             &[
                                 Device::Sm70,
                                 Device::Sm75,
@@ -164,37 +146,22 @@ pub static ORACLE: Oracle = Oracle {
                                 Device::CpuArm,
                                 Device::CpuPower,
                             ],
-                        ),
-                        all2all: Some(
+                        )
+                        .all2all(
                             &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        library_missing: &["aiter"],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        activations: Some(
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .library_missing(&["aiter"]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .activations(
                             &[
                                 Function::SiluNoMul,
                                 Function::GeluNoMul,
@@ -202,61 +169,42 @@ pub static ORACLE: Oracle = Oracle {
                                 Function::Relu2NoMul,
                             ],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ConfigNoMulPlatform,
-                },
-                Refusal {
-                    when: When {
-                        names: Some(&["flashinfer_b12x"]),
-                        has: &[Feature::Limit],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ClampNotApplied,
-                },
-                Refusal {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Batched),
-                        names: Some(&["flashinfer_cutedsl"]),
-                        has: &[Feature::Limit],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ClampNotApplied,
-                },
+                    Stated::ConfigNoMulPlatform,
+                ),
+                Refusal::new(
+                    When::ALWAYS.names(&["flashinfer_b12x"]).has(&[Feature::Limit]),
+                    Stated::ClampNotApplied,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .activation_format(ActivationFormat::Batched)
+                        .names(&["flashinfer_cutedsl"])
+                        .has(&[Feature::Limit]),
+                    Stated::ClampNotApplied,
+                ),
             ],
             reorder: &[
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Sm90]),
                     change: Change::Before {
                         member: "HUMMING",
                         anchor: "MARLIN",
                     },
                 },
                 Reorder {
-                    when: When {
-                        choice: Some(Choice::Automatic),
-                        has: &[Feature::Limit],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.choice(Choice::Automatic).has(&[Feature::Limit]),
                     change: Change::Drop(&["FLASHINFER_CUTEDSL_BATCHED"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Batched),
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Batched)
+                        .choice(Choice::Named),
                     change: Change::Drop(&["FLASHINFER_CUTEDSL"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Standard),
-                        choice: Some(Choice::Named),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Standard)
+                        .choice(Choice::Named),
                     change: Change::Drop(&["FLASHINFER_CUTEDSL_BATCHED"]),
                 },
             ],
@@ -264,17 +212,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Native,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "flashinfer_cutlass_nvfp4",

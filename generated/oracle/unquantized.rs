@@ -8,7 +8,7 @@ use ::scalewright::oracle::{
     ActivationFormat, All2all, Choice, Device, Feature, Range, Refusal, Stated, Switch,
     When, Change, InputRule,
 };
-use super::super::{backends, settings};
+use super::super::{backends, device_groups, settings};
 
 /// The backend for a layer with unquantized weights, and why not the ones before it.
 ///
@@ -25,17 +25,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Vllm,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "AITER",
@@ -89,29 +79,21 @@ pub static ORACLE: Oracle = Oracle {
             explicit: &[],
             ignored_names: &["humming", "marlin"],
             refuse: &[
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER_MOE, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER_MOE, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(
                             &[
                                 Device::Sm70,
                                 Device::Sm75,
@@ -136,37 +118,22 @@ pub static ORACLE: Oracle = Oracle {
                                 Device::CpuArm,
                                 Device::CpuPower,
                             ],
-                        ),
-                        all2all: Some(
+                        )
+                        .all2all(
                             &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        library_missing: &["aiter"],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        activations: Some(
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .library_missing(&["aiter"]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .activations(
                             &[
                                 Function::SiluNoMul,
                                 Function::GeluNoMul,
@@ -174,67 +141,34 @@ pub static ORACLE: Oracle = Oracle {
                                 Function::Relu2NoMul,
                             ],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ConfigNoMulPlatform,
-                },
+                    Stated::ConfigNoMulPlatform,
+                ),
             ],
             reorder: &[
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Sm90]),
                     change: Change::Last("FLASHINFER_TRTLLM"),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Sm90]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Sm90]),
                     change: Change::Last("FLASHINFER_CUTLASS"),
                 },
                 Reorder {
-                    when: When {
-                        data_parallel: Range { min: 2, ..Range::ALL },
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.data_parallel(Range::ALL.min(2)),
                     change: Change::Last("FLASHINFER_CUTLASS"),
                 },
                 Reorder {
-                    when: When {
-                        activations: Some(&[Function::Swigluoai]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.activations(&[Function::Swigluoai]),
                     change: Change::Last("FLASHINFER_TRTLLM"),
                 },
                 Reorder {
-                    when: When {
-                        activations: Some(&[Function::Swigluoai]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.activations(&[Function::Swigluoai]),
                     change: Change::Last("FLASHINFER_CUTLASS"),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Sm70,
-                                Device::Sm75,
-                                Device::Sm80,
-                                Device::Sm86,
-                                Device::Sm89,
-                                Device::Sm90,
-                                Device::Sm100,
-                                Device::Sm103,
-                                Device::Sm110,
-                                Device::Sm120,
-                                Device::Sm121,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::NVIDIA)
+                        .choice(Choice::Automatic),
                     change: Change::Only(
                         &[
                             "FLASHINFER_TRTLLM",
@@ -246,57 +180,28 @@ pub static ORACLE: Oracle = Oracle {
                     ),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Gfx90a,
-                                Device::Gfx942,
-                                Device::Gfx950,
-                                Device::Gfx1100,
-                                Device::Gfx1201,
-                                Device::Gfx1250,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::ROCM)
+                        .choice(Choice::Automatic),
                     change: Change::Only(&["AITER", "TRITON", "BATCHED_TRITON"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .choice(Choice::Automatic),
                     change: Change::Only(&["CPU"]),
                 },
                 Reorder {
-                    when: When {
-                        devices: Some(&[Device::Xe2]),
-                        choice: Some(Choice::Automatic),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.devices(&[Device::Xe2]).choice(Choice::Automatic),
                     change: Change::Only(&["XPU", "TRITON"]),
                 },
                 Reorder {
-                    when: When {
-                        all2all: Some(&[All2all::Moonep]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.all2all(&[All2all::Moonep]),
                     change: Change::Only(&["MOONEP"]),
                 },
                 Reorder {
-                    when: When {
-                        all2all: Some(
+                    when: When::ALWAYS
+                        .all2all(
                             &[
                                 All2all::AllgatherReducescatter,
                                 All2all::DeepepHighThroughput,
@@ -310,40 +215,28 @@ pub static ORACLE: Oracle = Oracle {
                                 All2all::Passthrough,
                             ],
                         ),
-                        ..When::ALWAYS
-                    },
                     change: Change::Drop(&["MOONEP"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Batched),
-                        choice: Some(Choice::Named),
-                        names: Some(&["triton"]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Batched)
+                        .choice(Choice::Named)
+                        .names(&["triton"]),
                     change: Change::Drop(&["TRITON"]),
                 },
                 Reorder {
-                    when: When {
-                        activation_format: Some(ActivationFormat::Standard),
-                        choice: Some(Choice::Named),
-                        names: Some(&["triton"]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS
+                        .activation_format(ActivationFormat::Standard)
+                        .choice(Choice::Named)
+                        .names(&["triton"]),
                     change: Change::Drop(&["BATCHED_TRITON"]),
                 },
                 Reorder {
-                    when: When {
-                        all2all: Some(&[All2all::Moonep]),
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.all2all(&[All2all::Moonep]),
                     change: Change::Force(&["MOONEP"]),
                 },
                 Reorder {
-                    when: When {
-                        has: &[Feature::Lora],
-                        ..When::ALWAYS
-                    },
+                    when: When::ALWAYS.has(&[Feature::Lora]),
                     change: Change::Force(&["FLASHINFER_TRTLLM", "TRITON"]),
                 },
             ],
@@ -351,17 +244,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Native,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "triton_unquantized",

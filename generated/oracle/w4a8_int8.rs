@@ -7,7 +7,7 @@ use ::scalewright::oracle::{
     Engine, Member, NoSelection, Oracle, Order, Request, Selection, evaluate, All2all,
     Device, Refusal, Stated, Switch, When, InputRule,
 };
-use super::super::{backends, settings};
+use super::super::{backends, device_groups, settings};
 
 /// The backend for a layer with w4a8_int8 weights, and why not the ones before it.
 ///
@@ -24,17 +24,7 @@ pub static ORACLE: Oracle = Oracle {
         Order {
             engine: Engine::Vllm,
             input: InputRule::Required,
-            plain_schemes: &[
-                "bf16",
-                "int4_g128",
-                "int4_g32",
-                "int8_channel_a16",
-                "int8_g128",
-                "mxfp4",
-                "nvfp4_a16",
-                "uint4_g128",
-                "uint4_g32",
-            ],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[
                 Member {
                     name: "CPU_INT4",
@@ -46,29 +36,21 @@ pub static ORACLE: Oracle = Oracle {
             explicit: &[],
             ignored_names: &[],
             refuse: &[
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        settings: &[(&settings::AITER_MOE, Switch::Off)],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .settings(&[(&settings::AITER_MOE, Switch::Off)]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(
                             &[
                                 Device::Sm70,
                                 Device::Sm75,
@@ -93,37 +75,22 @@ pub static ORACLE: Oracle = Oracle {
                                 Device::CpuArm,
                                 Device::CpuPower,
                             ],
-                        ),
-                        all2all: Some(
+                        )
+                        .all2all(
                             &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        all2all: Some(
-                            &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
-                        ),
-                        library_missing: &["aiter"],
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::AssertMoriNeedsAiter,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::CpuX86,
-                                Device::CpuX86Amx,
-                                Device::CpuX86AmxFp8,
-                                Device::CpuX86Zen,
-                                Device::CpuArm,
-                                Device::CpuPower,
-                            ],
-                        ),
-                        activations: Some(
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .all2all(&[All2all::MoriHighThroughput, All2all::MoriLowLatency])
+                        .library_missing(&["aiter"]),
+                    Stated::AssertMoriNeedsAiter,
+                ),
+                Refusal::new(
+                    When::ALWAYS
+                        .devices(device_groups::CPU)
+                        .activations(
                             &[
                                 Function::SiluNoMul,
                                 Function::GeluNoMul,
@@ -131,38 +98,9 @@ pub static ORACLE: Oracle = Oracle {
                                 Function::Relu2NoMul,
                             ],
                         ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::ConfigNoMulPlatform,
-                },
-                Refusal {
-                    when: When {
-                        devices: Some(
-                            &[
-                                Device::Sm70,
-                                Device::Sm75,
-                                Device::Sm80,
-                                Device::Sm86,
-                                Device::Sm89,
-                                Device::Sm90,
-                                Device::Sm100,
-                                Device::Sm103,
-                                Device::Sm110,
-                                Device::Sm120,
-                                Device::Sm121,
-                                Device::Gfx90a,
-                                Device::Gfx942,
-                                Device::Gfx950,
-                                Device::Gfx1100,
-                                Device::Gfx1201,
-                                Device::Gfx1250,
-                                Device::Xe2,
-                            ],
-                        ),
-                        ..When::ALWAYS
-                    },
-                    reason: Stated::CpuOnly,
-                },
+                    Stated::ConfigNoMulPlatform,
+                ),
+                Refusal::new(When::ALWAYS.devices(device_groups::GPU), Stated::CpuOnly),
             ],
             reorder: &[],
         },

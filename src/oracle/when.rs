@@ -1,61 +1,68 @@
 //! Situations: predicates over a request, as the table writes them.
 
+use super::narrowed::narrowed;
 use super::request::{
     ActivationFormat, All2all, Checkpoint, Device, Feature, Request, RoutingMethod, Switch, TokenType,
 };
 use crate::backend::Activation;
 
-/// When a rule applies: where every field that is there holds.
-#[derive(Debug, Clone, Copy)]
-pub struct When {
-    /// On one of these devices.
-    pub devices: Option<&'static [Device]>,
-    /// With one of these activation functions.
-    pub activations: Option<&'static [Activation]>,
-    /// With one of these schemes.
-    pub schemes: Option<&'static [&'static str]>,
-    /// With one of these routing methods.
-    pub routing: Option<&'static [RoutingMethod]>,
-    /// Behind one of these all-to-alls.
-    pub all2all: Option<&'static [All2all]>,
-    /// With tokens handed over in this format.
-    pub activation_format: Option<ActivationFormat>,
-    /// With tokens of one of these types.
-    pub token_dtype: Option<&'static [TokenType]>,
-    /// With one of these checkpoints.
-    pub checkpoint: Option<&'static [Checkpoint]>,
-    /// With groups of one of these sizes.
-    pub group: Option<&'static [usize]>,
-    /// Where the backend is chosen so.
-    pub choice: Option<Choice>,
-    /// Where one of these backends is asked for.
-    pub names: Option<&'static [&'static str]>,
-    /// With a model of one of these types.
-    pub model_types: Option<&'static [&'static str]>,
-    /// With all of these.
-    pub has: &'static [Feature],
-    /// With none of these.
-    pub lacks: &'static [Feature],
-    /// With all of these libraries.
-    pub library: &'static [&'static str],
-    /// Without one of these libraries.
-    pub library_missing: &'static [&'static str],
-    /// With these settings, set or by default.
-    pub settings: &'static [(&'static Setting, Switch)],
-    /// With all of these set, whatever to.
-    pub set: &'static [&'static str],
-    /// With none of these set.
-    pub unset: &'static [&'static str],
-    /// With a hidden size in this range.
-    pub hidden: Range,
-    /// With an intermediate size of a rank in this range.
-    pub intermediate: Range,
-    /// With this many experts.
-    pub experts: Range,
-    /// With this many data-parallel ranks.
-    pub data_parallel: Range,
-    /// With this many expert-parallel ranks.
-    pub expert_parallel: Range,
+narrowed! {
+    /// When a rule applies: where every field that is there holds.
+    When;
+    /// Applies always.
+    ALWAYS;
+    fields {
+        /// With all of these.
+        has: &'static [Feature] = &[],
+        /// With none of these.
+        lacks: &'static [Feature] = &[],
+        /// With all of these libraries.
+        library: &'static [&'static str] = &[],
+        /// Without one of these libraries.
+        library_missing: &'static [&'static str] = &[],
+        /// With these settings, set or by default.
+        settings: &'static [(&'static Setting, Switch)] = &[],
+        /// With all of these set, whatever to.
+        set: &'static [&'static str] = &[],
+        /// With none of these set.
+        unset: &'static [&'static str] = &[],
+        /// With a hidden size in this range.
+        hidden: Range = Range::ALL,
+        /// With an intermediate size of a rank in this range.
+        intermediate: Range = Range::ALL,
+        /// With this many experts.
+        experts: Range = Range::ALL,
+        /// With this many data-parallel ranks.
+        data_parallel: Range = Range::ALL,
+        /// With this many expert-parallel ranks.
+        expert_parallel: Range = Range::ALL,
+    }
+    optional {
+        /// On one of these devices.
+        devices: &'static [Device],
+        /// With one of these activation functions.
+        activations: &'static [Activation],
+        /// With one of these schemes.
+        schemes: &'static [&'static str],
+        /// With one of these routing methods.
+        routing: &'static [RoutingMethod],
+        /// Behind one of these all-to-alls.
+        all2all: &'static [All2all],
+        /// With tokens handed over in this format.
+        activation_format: ActivationFormat,
+        /// With tokens of one of these types.
+        token_dtype: &'static [TokenType],
+        /// With one of these checkpoints.
+        checkpoint: &'static [Checkpoint],
+        /// With groups of one of these sizes.
+        group: &'static [usize],
+        /// Where the backend is chosen so.
+        choice: Choice,
+        /// Where one of these backends is asked for.
+        names: &'static [&'static str],
+        /// With a model of one of these types.
+        model_types: &'static [&'static str],
+    }
 }
 
 /// Who chooses the backend.
@@ -78,21 +85,23 @@ pub struct Setting {
     pub default: Switch,
 }
 
-/// A range of numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
-    /// From here.
-    pub min: usize,
-    /// Up to here.
-    pub max: usize,
-    /// Only numbers that this does not divide; 0 asks for nothing.
-    pub not_multiple: usize,
+narrowed! {
+    /// A range of numbers.
+    Range;
+    /// Every number.
+    ALL;
+    fields {
+        /// From here.
+        min: usize = 0,
+        /// Up to here.
+        max: usize = usize::MAX,
+        /// Only numbers that this does not divide; 0 asks for nothing.
+        not_multiple: usize = 0,
+    }
+    optional {}
 }
 
 impl Range {
-    /// Every number.
-    pub const ALL: Self = Self { min: 0, max: usize::MAX, not_multiple: 0 };
-
     fn holds(self, number: usize) -> bool {
         (self.min..=self.max).contains(&number)
             && (self.not_multiple == 0 || !number.is_multiple_of(self.not_multiple))
@@ -100,34 +109,6 @@ impl Range {
 }
 
 impl When {
-    /// Applies always.
-    pub const ALWAYS: Self = Self {
-        devices: None,
-        activations: None,
-        schemes: None,
-        routing: None,
-        all2all: None,
-        activation_format: None,
-        token_dtype: None,
-        checkpoint: None,
-        group: None,
-        choice: None,
-        names: None,
-        model_types: None,
-        has: &[],
-        lacks: &[],
-        library: &[],
-        library_missing: &[],
-        settings: &[],
-        set: &[],
-        unset: &[],
-        hidden: Range::ALL,
-        intermediate: Range::ALL,
-        experts: Range::ALL,
-        data_parallel: Range::ALL,
-        expert_parallel: Range::ALL,
-    };
-
     /// Whether it applies to `request`, whose backend is chosen by `choice`.
     pub(super) fn holds(&self, request: &Request, choice: Choice) -> bool {
         fn one_of<T: PartialEq>(listed: Option<&[T]>, value: Option<&T>) -> bool {

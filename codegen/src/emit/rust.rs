@@ -7,6 +7,7 @@ mod layouts;
 mod oracle;
 mod root;
 mod select;
+mod transports;
 
 use std::collections::BTreeSet;
 
@@ -170,10 +171,12 @@ fn modules(table: &Table, kernels: &[Kernel], door: Door) -> Vec<Module> {
     vec![
         backends::module(table),
         cuda::module(kernels, door),
+        select::device_groups(table),
         select::experts(table),
         formats::module(table),
         layouts::module(table),
         oracle::module(table),
         select::settings(table),
+        transports::module(table),
     ]
 }

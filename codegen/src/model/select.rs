@@ -70,7 +70,7 @@ pub struct Experts {
 }
 
 /// What a class asks for.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the keys of the table")]
 pub struct Requires {
     pub devices: Option<Vec<Device>>,

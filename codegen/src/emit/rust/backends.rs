@@ -4,10 +4,10 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::layouts::{order_ident, payload_ident};
-use super::{Module, count, ident, imports, option, select, static_ident, type_ident, variant};
+use super::{Module, count, ident, imports, option, select, static_ident, transports, type_ident, variant};
 use crate::model::words::{Activation, Convention, Parameter, QuantizeAt, Word};
 use crate::model::{
-    Backend, Delivery, Format, Grouping, Input, Kernel, Known, Layout, Scales, Table, Weight,
+    self, Backend, Format, GlobalScale, Grouping, Input, Kernel, Known, Layout, Scales, Table, Weight,
 };
 
 pub(super) fn module(table: &Table) -> Module {
@@ -29,68 +29,30 @@ pub(super) fn module(table: &Table) -> Module {
 
 fn one(row: &Backend, table: &Table) -> Module {
     let ty = type_ident(&row.name);
-    let doc = format!("The row `[backend.{}]`: {}.", row.name, summary(row));
-    let type_doc = super::doc(&doc);
-    let contract = contract(row, table);
+    let type_doc = format!(" `[backend.{}]`: {}.", row.name, summary(row));
     let reads = reads(row, table);
-    let config = config(row);
+    let (honours, config) = (honours(row), config(row));
+    let contract = contract(row, table);
     let tests = tests(row);
     let items = quote! {
-        #type_doc
+        #[doc = #type_doc]
         #[derive(Debug, Clone, Copy)]
         pub enum #ty {}
 
-        #[diagnostic::do_not_recommend]
-        impl ::scalewright::__private::Sealed for #ty {}
-
-        impl Backend for #ty {
-            const CONTRACT: &'static Contract = &CONTRACT;
-        }
-
-        #reads
+        row!(#ty #(, #reads)*);
+        #honours
         #config
         #contract
         #tests
     };
-    let names = [
-        "Accepts",
-        "Activation as Function",
-        "EpilogueFactor",
-        "Backend",
-        "Bias",
-        "BiasOrder",
-        "BiasType",
-        "Contract",
-        "Convention",
-        "Delivery",
-        "Encoding",
-        "Evidence",
-        "Fact",
-        "GlobalScale",
-        "GlobalScope",
-        "Grouping",
-        "Honoured",
-        "InputContract",
-        "InputLayout",
-        "Kernel",
-        "Known",
-        "Parameter",
-        "QuantizeAt",
-        "Reads",
-        "ScaleSource",
-        "VllmNames",
-        "WeightContract",
-        "WeightPad",
-        "WeightScale",
-    ];
-    let backend_names = imports(quote!(::scalewright::backend), &names, &items);
-    let config_names =
-        imports(quote!(::scalewright::config), &["ActivationFunction", "LayerConfig", "QuantConfig"], &items);
-    let oracle_names = imports(quote!(::scalewright::oracle), &select::NAMES, &items);
-    let scale_names = imports(quote!(::scalewright::scale), &["Calibrated"], &items);
-    let siblings = imports(quote!(super::super), &["formats", "kernel_classes", "layouts"], &items);
-    let items = quote!(#backend_names #config_names #oracle_names #scale_names #siblings #items);
-    Module { name: row.name.clone(), doc, items, children: Vec::new() }
+    let siblings = ["device_groups", "formats", "kernel_classes", "layouts", "transports"];
+    let siblings = imports(quote!(super::super), &siblings, &items);
+    Module {
+        name: row.name.clone(),
+        doc: format!("`[backend.{}]`", row.name),
+        items: quote!(use ::scalewright::row::*; #siblings #items),
+        children: Vec::new(),
+    }
 }
 
 fn summary(row: &Backend) -> String {
@@ -103,35 +65,48 @@ fn summary(row: &Backend) -> String {
     format!("{} weights, {} tokens, {who}", row.weight.format.name, formats.join(" or "))
 }
 
-/// `Reads` and `Accepts`, for each format that the row is handed in a known layout; where its experts
-/// quantise, these are the table's formats without scales.
-fn reads(row: &Backend, table: &Table) -> TokenStream {
+/// The formats that the row is handed in a known layout; where its experts quantise, these are the
+/// table's formats without scales.
+fn reads(row: &Backend, table: &Table) -> Vec<TokenStream> {
     let input = &row.gemm1;
-    let unscaled = quote!(::scalewright::layout::Unscaled);
     let (formats, layout) = match &input.layout {
         _ if input.quantize == Some(QuantizeAt::Expert) => {
             let plain = table.formats.iter().filter(|format| format.block.is_none());
-            (plain.collect::<Vec<_>>(), unscaled)
+            (plain.collect::<Vec<_>>(), quote!(Unscaled))
         }
-        Known::Vendor(_) => return TokenStream::new(),
-        Known::Is(Scales::Unscaled) => (input.formats.iter().collect(), unscaled),
+        Known::Vendor(_) => return Vec::new(),
+        Known::Is(Scales::Unscaled) => (input.formats.iter().collect(), quote!(Unscaled)),
         Known::Is(Scales::At { prepared, .. }) => {
             let layout = type_ident(&prepared.name);
             (input.handed().iter().collect(), quote!(layouts::#layout))
         }
     };
-    let ty = type_ident(&row.name);
-    let impls = formats.into_iter().map(|format| {
+    let reads = formats.into_iter().map(|format| {
         let format = type_ident(&format.name);
-        quote! {
-            impl Reads<formats::#format> for #ty {
-                type Prepared = #layout;
-            }
-
-            impl Accepts<::scalewright::tensor::Quantized<formats::#format, #layout>> for #ty {}
-        }
+        quote!(reads(formats::#format, #layout))
     });
-    impls.collect()
+    reads.collect()
+}
+
+fn honours(row: &Backend) -> TokenStream {
+    if row.honours.is_empty() {
+        return TokenStream::new();
+    }
+    let functions = row.honours.iter().map(|(function, parameters)| {
+        let name = variant(*function);
+        let taken: Vec<_> = parameters.iter().map(|parameter| ident(parameter.name())).collect();
+        let taken = (!taken.is_empty()).then(|| quote!((#(#taken),*)));
+        let fixed = function.parameters().iter().filter(|parameter| !parameters.contains(parameter));
+        let fixed: Vec<_> = fixed
+            .map(|parameter| {
+                let (field, value) = (ident(parameter.name()), neutral(*function, *parameter));
+                quote!(#field = #value)
+            })
+            .collect();
+        let fixed = (!fixed.is_empty()).then(|| quote!([#(#fixed),*]));
+        quote!(#name #taken #fixed)
+    });
+    quote!(honours!(#(#functions),*);)
 }
 
 /// The counterpart of vLLM's `*_moe_quant_config`: takes what the row honours and nothing else.
@@ -140,43 +115,11 @@ fn config(row: &Backend) -> TokenStream {
         return TokenStream::new();
     }
     let ty = type_ident(&row.name);
-    let variants = row.honours.iter().map(|(function, parameters)| {
-        let name = variant(*function);
-        if parameters.is_empty() {
-            return quote!(#name);
-        }
-        let fields = parameters.iter().map(|parameter| ident(parameter.name()));
-        quote!(#name { #(#fields: f32),* })
-    });
-    let arms = row.honours.iter().map(|(function, parameters)| {
-        let name = variant(*function);
-        let taken: Vec<_> = parameters.iter().map(|parameter| ident(parameter.name())).collect();
-        let pattern = if taken.is_empty() {
-            quote!(Activation::#name)
-        } else {
-            quote!(Activation::#name { #(#taken),* })
-        };
-        let all = function.parameters().iter().map(|parameter| {
-            let field = ident(parameter.name());
-            if parameters.contains(parameter) {
-                quote!(#field)
-            } else {
-                let neutral = neutral(*function, *parameter);
-                quote!(#field: #neutral)
-            }
-        });
-        let value = if function.parameters().is_empty() {
-            quote!(ActivationFunction::#name)
-        } else {
-            quote!(ActivationFunction::#name { #(#all),* })
-        };
-        quote!(#pattern => #value)
-    });
     let gemms = [("gemm1_input", Some(&row.gemm1)), ("gemm2_input", row.gemm2.as_ref())];
     let given = gemms.map(|(name, input)| Some((ident(name), input?, input?.calibrated()?)));
     let parameters = given.iter().flatten().map(|(name, _, convention)| {
         let ty = variant(*convention);
-        quote!(#name: ::scalewright::scale::#ty)
+        quote!(#name: #ty)
     });
     let parameters: Vec<_> = parameters.collect();
     let given_doc = (!parameters.is_empty()).then(|| {
@@ -184,29 +127,24 @@ fn config(row: &Backend) -> TokenStream {
                    checkpoint has one an expert, the largest of them.";
         quote!(#[doc = ""] #[doc = #doc])
     });
-    let [gemm1, gemm2] = given.map(|given| {
-        option(given.map(|(name, input, convention)| match (input.global, convention) {
-            (None, _) => quote!(Calibrated::Static(#name)),
-            (Some(_), Convention::Divisor) => quote!(Calibrated::Global(#name)),
-            (Some(_), Convention::Multiplier) => quote!(Calibrated::Global(#name.to_divisor())),
-        }))
-    });
+    let layer = if parameters.is_empty() {
+        quote!(LayerConfig::dynamic(activation.into()))
+    } else {
+        let [gemm1, gemm2] = given.map(|given| {
+            option(given.map(|(name, input, convention)| match (input.global, convention) {
+                (None, _) => quote!(Calibrated::Static(#name)),
+                (Some(_), Convention::Divisor) => quote!(Calibrated::Global(#name)),
+                (Some(_), Convention::Multiplier) => quote!(Calibrated::Global(#name.to_divisor())),
+            }))
+        });
+        quote!(LayerConfig { activation: activation.into(), gemm1: #gemm1, gemm2: #gemm2 })
+    };
     quote! {
-        /// The activation functions that the row honours, with the parameters that it honours.
-        #[derive(Debug, Clone, Copy, PartialEq)]
-        #[allow(missing_docs, reason = "the words of the table, which `backend::Activation` explains")]
-        pub enum Activation {
-            #(#variants,)*
-        }
-
         impl #ty {
             /// The quant config of a layer on this row.
             #given_doc
             pub fn config(activation: Activation, #(#parameters),*) -> QuantConfig<Self> {
-                let activation = match activation {
-                    #(#arms,)*
-                };
-                QuantConfig::from_row(LayerConfig { activation, gemm1: #gemm1, gemm2: #gemm2 })
+                QuantConfig::from_row(#layer)
             }
         }
     }
@@ -254,18 +192,11 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
     let weight = weight(&row.weight);
     let gemm1 = input(&row.gemm1);
     let gemm2 = option(row.gemm2.as_ref().map(input));
-    let honours = row.honours.iter().map(|(function, parameters)| {
-        let (function, parameters) =
-            (variant(*function), parameters.iter().map(|parameter| variant(*parameter)));
-        quote!(Honoured::new(Function::#function, &[#(Parameter::#parameters),*]))
-    });
-    let experts = select::classes(&row.experts);
+    let honours = if row.honours.is_empty() { quote!(&[]) } else { quote!(HONOURS) };
+    let experts = select::classes(&row.experts, table);
     let (serves, classes) = (&row.serves, &row.classes);
-    let devices = select::devices(row.devices.as_ref());
-    let deliveries = table.transports.iter().map(|transport| {
-        let (name, delivery) = (&transport.name, delivery(&transport.delivery(row)));
-        quote!((#name, #delivery))
-    });
+    let devices = select::devices(row.devices.as_ref(), table);
+    let deliveries = transports::list_ident(row);
     quote! {
         /// The row as a value.
         pub static CONTRACT: Contract = Contract {
@@ -276,14 +207,35 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
             weight: #weight,
             gemm1_input: #gemm1,
             gemm2_input: #gemm2,
-            activations: &[#(#honours),*],
+            activations: #honours,
             serves: &[#(#serves),*],
             devices: #devices,
             experts: #experts,
             classes: &[#(#classes),*],
-            deliveries: &[#(#deliveries),*],
+            deliveries: transports::#deliveries,
         };
     }
+}
+
+/// A field and its value; `None` for one that is left out.
+type Said = Option<(&'static str, TokenStream)>;
+
+/// `Type { what is said, ..rest }`; `rest` alone if nothing is.
+fn partial(ty: &str, said: Vec<Said>, rest: TokenStream) -> TokenStream {
+    if said.iter().all(Option::is_none) {
+        return rest;
+    }
+    let ty = ident(ty);
+    let rest = said.iter().any(Option::is_none).then(|| quote!(..#rest));
+    let said = said.into_iter().flatten().map(|(key, value)| {
+        let key = ident(key);
+        quote!(#key: #value)
+    });
+    quote!(#ty { #(#said,)* #rest })
+}
+
+fn some(key: &'static str, value: Option<TokenStream>) -> Said {
+    value.map(|value| (key, quote!(Some(#value))))
 }
 
 fn format(format: &Format) -> TokenStream {
@@ -308,43 +260,20 @@ fn known<T>(known: &Known<T>, is: impl Fn(&T) -> TokenStream) -> TokenStream {
 
 fn weight(weight: &Weight) -> TokenStream {
     let own_format = format(&weight.format);
-    let requantize_from = option(weight.requantize_from.as_deref().map(format));
     let payload = known(&weight.payload, |payload| {
         let name = payload_ident(&payload.name);
         quote!(&layouts::#name)
     });
-    let scale = option(weight.scale.as_ref().map(|scale| {
-        let layout = known(&scale.layout, |known| layout(known));
-        let encoding = known(&scale.encoding, |encoding| {
-            let encoding = variant(*encoding);
-            quote!(Encoding::#encoding)
-        });
-        let (repeat_rows, fill) = (count(scale.repeat_rows), count(scale.fill.into()));
-        let global = global(scale.global);
-        quote! {
-            WeightScale {
-                layout: #layout,
-                encoding: #encoding,
-                repeat_rows: #repeat_rows,
-                fill: #fill,
-                global: #global,
-            }
-        }
-    }));
     let gate_up = weight.gate_up.iter().map(|(function, order)| {
         let (function, order) = (variant(*function), order_ident(&order.name));
         quote!((Function::#function, &layouts::#order))
     });
-    let down = option(weight.down.as_ref().map(|order| {
-        let order = order_ident(&order.name);
-        quote!(&layouts::#order)
-    }));
-    let pad = option(weight.pad.map(|pad| {
+    let pad = weight.pad.map(|pad| {
         let (hidden, gated, plain) = (count(pad.hidden), count(pad.gated), count(pad.plain));
         let fill = count(pad.fill.into());
         quote!(WeightPad { hidden: #hidden, gated: #gated, plain: #plain, fill: #fill })
-    }));
-    let bias = option(weight.bias.map(|bias| {
+    });
+    let bias = weight.bias.map(|bias| {
         let dtype = variant(bias.dtype);
         let order = bias.order.map_or_else(
             || quote!(BiasOrder::AsRows),
@@ -354,32 +283,90 @@ fn weight(weight: &Weight) -> TokenStream {
             },
         );
         quote!(Bias { dtype: BiasType::#dtype, order: #order })
-    }));
-    quote! {
-        WeightContract {
-            format: #own_format,
-            requantize_from: #requantize_from,
-            payload: #payload,
-            scale: #scale,
-            gate_up: &[#(#gate_up),*],
-            down: #down,
-            pad: #pad,
-            bias: #bias,
-        }
-    }
+    });
+    let down = weight.down.as_ref().map(|order| {
+        let order = order_ident(&order.name);
+        quote!(&layouts::#order)
+    });
+    let said = vec![
+        some("requantize_from", weight.requantize_from.as_deref().map(format)),
+        some("scale", weight.scale.as_ref().map(weight_scale)),
+        (!weight.gate_up.is_empty()).then(|| ("gate_up", quote!(&[#(#gate_up),*]))),
+        some("down", down),
+        some("pad", pad),
+        some("bias", bias),
+    ];
+    partial("WeightContract", said, quote!(WeightContract::of(#own_format, #payload)))
 }
 
-fn global(global: Option<crate::model::GlobalScale>) -> TokenStream {
-    option(global.map(|global| {
-        let (convention, scope) = (variant(global.convention), variant(global.scope));
-        quote!(GlobalScale { convention: Convention::#convention, scope: GlobalScope::#scope })
-    }))
+fn weight_scale(scale: &model::WeightScale) -> TokenStream {
+    let layout = known(&scale.layout, |known| layout(known));
+    let encoding = known(&scale.encoding, |encoding| {
+        let encoding = variant(*encoding);
+        quote!(Encoding::#encoding)
+    });
+    let fill = count(scale.fill.into());
+    let repeat_rows = count(scale.repeat_rows);
+    let base = match (&scale.layout, &scale.encoding) {
+        (Known::Vendor(why), Known::Vendor(same)) if why == same => quote!(WeightScale::vendor(#why, #fill)),
+        _ => quote!(WeightScale::of(#layout, #encoding, #fill)),
+    };
+    let said = vec![
+        (scale.repeat_rows != 1).then(|| ("repeat_rows", quote!(#repeat_rows))),
+        some("global", scale.global.map(global)),
+    ];
+    partial("WeightScale", said, base)
+}
+
+fn global(global: GlobalScale) -> TokenStream {
+    let (convention, scope) = (variant(global.convention), variant(global.scope));
+    quote!(GlobalScale { convention: Convention::#convention, scope: GlobalScope::#scope })
 }
 
 fn input(input: &Input) -> TokenStream {
     let formats = input.formats.iter().map(|one| format(one));
-    let formats = quote!(&[#(#formats),*]);
-    let grouping = option(input.grouping.map(|grouping| match grouping {
+    let scales = match &input.layout {
+        Known::Is(Scales::Unscaled) => None,
+        Known::Is(Scales::At { prepared, kernel }) => {
+            let one = prepared == kernel;
+            let (prepared, kernel) = (layout(prepared), layout(kernel));
+            let layout = if one {
+                quote!(InputLayout::same(#prepared))
+            } else {
+                quote!(InputLayout { prepared: #prepared, kernel: #kernel })
+            };
+            Some(quote!(Known::Is(#layout)))
+        }
+        Known::Vendor(why) => Some(quote!(Known::Vendor(#why))),
+    };
+    let multiple = count(input.multiple);
+    let said = vec![
+        word("rounding", "Rounding", input.rounding),
+        word("quantize", "QuantizeAt", input.quantize),
+        scales.map(|scales| ("layout", scales)),
+        some("prepared_format", input.prepared_format.as_deref().map(format)),
+        some("grouping", input.grouping.map(grouping)),
+        (input.multiple != 1).then(|| ("multiple", quote!(#multiple))),
+        word("source", "ScaleSource", input.source),
+        some("global", input.global.map(global)),
+        word("alpha", "EpilogueFactor", input.alpha),
+    ];
+    partial("InputContract", said, quote!(InputContract::unscaled(&[#(#formats),*])))
+}
+
+/// `key: Some(Type::Word)`.
+fn word<W: Word>(key: &'static str, ty: &str, word: Option<W>) -> Said {
+    some(
+        key,
+        word.map(|word| {
+            let (ty, word) = (ident(ty), variant(word));
+            quote!(#ty::#word)
+        }),
+    )
+}
+
+fn grouping(grouping: Grouping) -> TokenStream {
+    match grouping {
         Grouping::Tokens => quote!(Grouping::Tokens),
         Grouping::Slots => quote!(Grouping::Slots),
         Grouping::Ranges(multiple) => {
@@ -390,65 +377,5 @@ fn input(input: &Input) -> TokenStream {
             let multiple = count(multiple);
             quote!(Grouping::SpreadRanges { start_multiple: #multiple })
         }
-    }));
-    let multiple = count(input.multiple);
-    let scales = match &input.layout {
-        Known::Is(Scales::Unscaled) => {
-            return quote!(InputContract::unscaled(#formats, #grouping, #multiple));
-        }
-        Known::Is(Scales::At { prepared, kernel }) => {
-            let (prepared, kernel) = (layout(prepared), layout(kernel));
-            quote!(Known::Is(InputLayout { prepared: #prepared, kernel: #kernel }))
-        }
-        Known::Vendor(why) => quote!(Known::Vendor(#why)),
-    };
-    let rounding = option(input.rounding.map(|rounding| {
-        let rounding = variant(rounding);
-        quote!(::scalewright::format::Rounding::#rounding)
-    }));
-    let quantize = option(input.quantize.map(|quantize| {
-        let quantize = variant(quantize);
-        quote!(QuantizeAt::#quantize)
-    }));
-    let prepared_format = option(input.prepared_format.as_deref().map(format));
-    let source = option(input.source.map(|source| {
-        let source = variant(source);
-        quote!(ScaleSource::#source)
-    }));
-    let global = global(input.global);
-    let alpha = option(input.alpha.map(|alpha| {
-        let alpha = variant(alpha);
-        quote!(EpilogueFactor::#alpha)
-    }));
-    quote! {
-        InputContract {
-            formats: #formats,
-            rounding: #rounding,
-            quantize: #quantize,
-            layout: #scales,
-            prepared_format: #prepared_format,
-            grouping: #grouping,
-            multiple: #multiple,
-            source: #source,
-            global: #global,
-            alpha: #alpha,
-        }
-    }
-}
-
-fn delivery(delivery: &Delivery) -> TokenStream {
-    match delivery {
-        Delivery::Local => quote!(Delivery::Local),
-        Delivery::Direct(None) => quote!(Delivery::Direct { wire: &::scalewright::layout::UNSCALED }),
-        Delivery::Direct(Some(wire)) => {
-            let wire = layout(wire);
-            quote!(Delivery::Direct { wire: #wire })
-        }
-        Delivery::Convert { wire, prepared } => {
-            let (wire, prepared) = (layout(wire), layout(prepared));
-            quote!(Delivery::Convert { wire: #wire, prepared: #prepared })
-        }
-        Delivery::QuantizeAfter => quote!(Delivery::QuantizeAfter),
-        Delivery::Refused(reason) => quote!(Delivery::Refused { reason: #reason }),
     }
 }

@@ -13,7 +13,12 @@ pub(super) fn module(table: &Table) -> Module {
         let (name, until, instead) = (&dropped.name, &dropped.until, &dropped.instead);
         quote!(::scalewright::oracle::Dropped { name: #name, until: #until, instead: #instead })
     });
+    let plain = table.schemes.iter().filter(|scheme| scheme.input.is_none());
+    let plain = plain.map(|scheme| &scheme.name);
     let items = quote! {
+        /// Schemes that ask for no token format.
+        static PLAIN_SCHEMES: &[&str] = &[#(#plain),*];
+
         /// Every family's oracle, sorted by name.
         pub static ORACLES: &[&::scalewright::oracle::Oracle] = &[#(&#families::ORACLE),*];
 
@@ -52,25 +57,23 @@ fn one(oracle: &Oracle, table: &Table) -> Module {
         ["Engine", "Member", "NoSelection", "Oracle", "Order", "Reorder", "Request", "Selection", "evaluate"];
     let names: Vec<_> = names.into_iter().chain(select::NAMES).collect();
     let oracle_names = imports(quote!(::scalewright::oracle), &names, &items);
-    let siblings = imports(quote!(super::super), &["backends", "settings"], &items);
+    let siblings = imports(quote!(super::super), &["backends", "device_groups", "settings"], &items);
     let items = quote!(#function #oracle_names #siblings #items);
     Module { name: family.clone(), doc, items, children: Vec::new() }
 }
 
 fn order(order: &EngineOrder, table: &Table) -> TokenStream {
-    let plain = table.schemes.iter().filter(|scheme| scheme.input.is_none());
-    let plain = plain.map(|scheme| &scheme.name);
     let (engine, input) = (variant(order.engine), variant(order.input));
-    let members = order.members.iter().map(member);
-    let explicit = order.explicit.iter().map(member);
+    let members = order.members.iter().map(|one| member(one, table));
+    let explicit = order.explicit.iter().map(|one| member(one, table));
     let ignored = &order.ignored_names;
-    let refuse = select::refusals(&order.refuse);
-    let rules = order.reorder.iter().map(rule);
+    let refuse = select::refusals(&order.refuse, table);
+    let rules = order.reorder.iter().map(|one| rule(one, table));
     quote! {
         Order {
             engine: Engine::#engine,
             input: InputRule::#input,
-            plain_schemes: &[#(#plain),*],
+            plain_schemes: super::PLAIN_SCHEMES,
             members: &[#(#members),*],
             explicit: &[#(#explicit),*],
             ignored_names: &[#(#ignored),*],
@@ -80,10 +83,10 @@ fn order(order: &EngineOrder, table: &Table) -> TokenStream {
     }
 }
 
-fn member(member: &Member) -> TokenStream {
+fn member(member: &Member, table: &Table) -> TokenStream {
     let (name, flags) = (&member.name, &member.flags);
     let rows = member.rows.iter().map(|row| ident(&row.name));
-    let refuse = select::refusals(&member.refuse);
+    let refuse = select::refusals(&member.refuse, table);
     quote! {
         Member {
             name: #name,
@@ -94,8 +97,8 @@ fn member(member: &Member) -> TokenStream {
     }
 }
 
-fn rule(rule: &Reorder) -> TokenStream {
-    let when = select::when(&rule.when);
+fn rule(rule: &Reorder, table: &Table) -> TokenStream {
+    let when = select::when(&rule.when, table);
     let change = match &rule.change {
         Change::Before { member, anchor } => quote!(Change::Before { member: #member, anchor: #anchor }),
         Change::After { member, anchor } => quote!(Change::After { member: #member, anchor: #anchor }),

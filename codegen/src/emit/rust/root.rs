@@ -10,8 +10,7 @@ use crate::model::Table;
 pub fn root(table: &Table, kernels: &[Kernel], door: Door) -> Module {
     let rows: Vec<_> = table.backends.iter().map(|row| ident(&row.name)).collect();
     let types: Vec<_> = table.backends.iter().map(|row| type_ident(&row.name)).collect();
-    let names: Vec<_> = table.backends.iter().map(|row| row.name.as_str()).collect();
-    let docs = names.iter().map(|name| format!(" `[backend.{name}]`"));
+    let docs = table.backends.iter().map(|row| format!(" `[backend.{}]`", row.name));
     // `#[macro_export]` from a macro's expansion cannot be named by path, and two tables of one crate
     // would clash; there the macro is in scope by text, after the call of `backends!`.
     let export = match door {
@@ -39,16 +38,13 @@ pub fn root(table: &Table, kernels: &[Kernel], door: Door) -> Module {
 
             /// The row's contract.
             pub fn contract(self) -> &'static ::scalewright::backend::Contract {
-                match self {
-                    #(Self::#types => &backends::#rows::CONTRACT,)*
-                }
+                // Both are sorted by name.
+                backends::CONTRACTS[self as usize]
             }
 
             /// The row's name in the table.
             pub fn name(self) -> &'static str {
-                match self {
-                    #(Self::#types => #names,)*
-                }
+                self.contract().name
             }
         }
 

@@ -69,10 +69,29 @@ pub(super) fn settings(table: &Table) -> Module {
     }
 }
 
+pub(super) fn device_groups(table: &Table) -> Module {
+    let groups = table.devices.iter().map(|(name, devices)| {
+        let (doc, ty) = (format!(" `{name}`"), static_ident(name));
+        let devices = words("Device", devices);
+        quote! {
+            #[doc = #doc]
+            pub static #ty: &[Device] = #devices;
+        }
+    });
+    let items = quote!(#(#groups)*);
+    let device = super::imports(quote!(::scalewright::oracle), &["Device"], &items);
+    Module {
+        name: "device_groups".to_owned(),
+        doc: "Groups of devices: `[devices]`.".to_owned(),
+        items: quote!(#device #items),
+        children: Vec::new(),
+    }
+}
+
 pub(super) fn experts(table: &Table) -> Module {
     let lists = table.experts.iter().filter_map(|list| {
         let name = list.name.as_ref()?;
-        let (ty, classes) = (static_ident(name), list.classes.iter().map(class));
+        let (ty, classes) = (static_ident(name), list.classes.iter().map(|one| class(one, table)));
         let doc = format!(" `[[experts.{name}]]`");
         Some(quote! {
             #[doc = #doc]
@@ -82,7 +101,7 @@ pub(super) fn experts(table: &Table) -> Module {
     let items = quote!(#(#lists)*);
     let function = super::imports(quote!(::scalewright::backend), &["Activation as Function"], &items);
     let names = super::imports(quote!(::scalewright::oracle), &NAMES, &items);
-    let siblings = super::imports(quote!(super), &["settings"], &items);
+    let siblings = super::imports(quote!(super), &["device_groups", "settings"], &items);
     let items = quote!(#function #names #siblings #items);
     Module {
         name: "kernel_classes".to_owned(),
@@ -93,30 +112,29 @@ pub(super) fn experts(table: &Table) -> Module {
 }
 
 /// The classes of a row: shared, or its own.
-pub(super) fn classes(list: &ExpertsList) -> TokenStream {
+pub(super) fn classes(list: &ExpertsList, table: &Table) -> TokenStream {
     match &list.name {
         Some(name) => {
             let name = static_ident(name);
             quote!(kernel_classes::#name)
         }
         None => {
-            let classes = list.classes.iter().map(class);
+            let classes = list.classes.iter().map(|one| class(one, table));
             quote!(&[#(#classes),*])
         }
     }
 }
 
+/// A field and its value; `None` for one that is left out.
 type Said = Option<(&'static str, TokenStream)>;
 
-/// `Type { what is said, ..rest }`.
-fn partial(ty: &str, said: Vec<Said>, rest: TokenStream) -> TokenStream {
-    let ty = ident(ty);
-    let rest = said.iter().any(Option::is_none).then(|| quote!(..#rest));
+/// `BASE.field(value)…` for what is said.
+fn narrowed(base: TokenStream, said: Vec<Said>) -> TokenStream {
     let said = said.into_iter().flatten().map(|(key, value)| {
         let key = ident(key);
-        quote!(#key: #value)
+        quote!(.#key(#value))
     });
-    quote!(#ty { #(#said,)* #rest })
+    quote!(#base #(#said)*)
 }
 
 fn words<W: Word>(ty: &str, words: &[W]) -> TokenStream {
@@ -130,14 +148,7 @@ fn listed<W: Word>(key: &'static str, ty: &str, list: &[W]) -> Said {
 }
 
 fn some_listed<W: Word>(key: &'static str, ty: &str, list: Option<&Vec<W>>) -> Said {
-    list.map(|list| {
-        let list = words(ty, list);
-        (key, quote!(Some(#list)))
-    })
-}
-
-fn some(key: &'static str, value: Option<TokenStream>) -> Said {
-    value.map(|value| (key, quote!(Some(#value))))
+    list.map(|list| (key, words(ty, list)))
 }
 
 fn strings(key: &'static str, list: &[impl AsRef<str>]) -> Said {
@@ -146,7 +157,7 @@ fn strings(key: &'static str, list: &[impl AsRef<str>]) -> Said {
 }
 
 fn some_strings(key: &'static str, list: Option<&Vec<String>>) -> Said {
-    list.map(|list| (key, quote!(Some(&[#(#list),*]))))
+    list.map(|list| (key, quote!(&[#(#list),*])))
 }
 
 fn names<W: Word>(list: &[W]) -> Vec<&'static str> {
@@ -169,48 +180,56 @@ fn switched(key: &'static str, list: &[(String, Switch)]) -> Said {
     (!list.is_empty()).then(|| (key, quote!(&[#(#list),*])))
 }
 
-fn range(key: &'static str, range: Range) -> Said {
-    (range != Range::default()).then(|| {
-        let said = [("min", range.min), ("max", range.max), ("not_multiple", range.not_multiple)];
-        let said = said.map(|(key, number)| {
-            number.map(|number| {
-                let number = count(number);
-                (key, quote!(#number))
-            })
-        });
-        (key, partial("Range", said.into(), quote!(Range::ALL)))
+fn number(key: &'static str, number: Option<usize>) -> Said {
+    number.map(|number| {
+        let number = count(number);
+        (key, quote!(#number))
     })
 }
 
-/// `Some(&[…])` of devices, or `None`.
-pub(super) fn devices(devices: Option<&Vec<Device>>) -> TokenStream {
-    super::option(devices.map(|devices| words("Device", devices)))
+fn range(key: &'static str, range: Range) -> Said {
+    (range != Range::default()).then(|| {
+        let said = vec![
+            number("min", range.min),
+            number("max", range.max),
+            number("not_multiple", range.not_multiple),
+        ];
+        (key, narrowed(quote!(Range::ALL), said))
+    })
 }
 
-pub(super) fn when(when: &When) -> TokenStream {
+/// Devices as the table has them: a group by its name, others one by one.
+fn device_list(devices: &[Device], table: &Table) -> TokenStream {
+    match table.devices.iter().find(|(_, group)| group == devices) {
+        Some((name, _)) => {
+            let name = static_ident(name);
+            quote!(device_groups::#name)
+        }
+        None => words("Device", devices),
+    }
+}
+
+/// `Some` list of devices, or `None`.
+pub(super) fn devices(devices: Option<&Vec<Device>>, table: &Table) -> TokenStream {
+    super::option(devices.map(|devices| device_list(devices, table)))
+}
+
+pub(super) fn when(when: &When, table: &Table) -> TokenStream {
     let group = when.group.as_ref().map(|groups| {
         let groups = groups.iter().map(|group| count(*group));
         quote!(&[#(#groups),*])
     });
-    let choice = when.choice.map(|choice| {
-        let choice = variant(choice);
-        quote!(Choice::#choice)
-    });
-    let format = when.activation_format.map(|format| {
-        let format = variant(format);
-        quote!(ActivationFormat::#format)
-    });
     let said = vec![
-        some_listed("devices", "Device", when.devices.as_ref()),
+        when.devices.as_ref().map(|list| ("devices", device_list(list, table))),
         some_listed("activations", "Function", when.activations.as_ref()),
         some_strings("schemes", when.schemes.as_ref()),
         some_listed("routing", "RoutingMethod", when.routing.as_ref()),
         some_listed("all2all", "All2all", when.all2all.as_ref()),
-        some("activation_format", format),
+        one("activation_format", "ActivationFormat", when.activation_format),
         some_listed("token_dtype", "TokenType", when.token_dtype.as_ref()),
         some_listed("checkpoint", "Checkpoint", when.checkpoint.as_ref()),
-        some("group", group),
-        some("choice", choice),
+        group.map(|group| ("group", group)),
+        one("choice", "Choice", when.choice),
         some_strings("names", when.names.as_ref()),
         some_strings("model_types", when.model_types.as_ref()),
         listed("has", "Feature", &when.has),
@@ -226,16 +245,13 @@ pub(super) fn when(when: &When) -> TokenStream {
         range("data_parallel", when.data_parallel),
         range("expert_parallel", when.expert_parallel),
     ];
-    if said.iter().all(Option::is_none) {
-        return quote!(When::ALWAYS);
-    }
-    partial("When", said, quote!(When::ALWAYS))
+    narrowed(quote!(When::ALWAYS), said)
 }
 
-pub(super) fn refusals(refusals: &[Refusal]) -> TokenStream {
+pub(super) fn refusals(refusals: &[Refusal], table: &Table) -> TokenStream {
     let refusals = refusals.iter().map(|refusal| {
-        let (when, reason) = (when(&refusal.when), variant(refusal.reason));
-        quote!(Refusal { when: #when, reason: Stated::#reason })
+        let (when, reason) = (when(&refusal.when, table), variant(refusal.reason));
+        quote!(Refusal::new(#when, Stated::#reason))
     });
     quote!(&[#(#refusals),*])
 }
@@ -244,20 +260,10 @@ fn need(key: &'static str, need: Option<Need>) -> Said {
     one(key, "Need", need)
 }
 
-fn requires(requires: &Requires) -> TokenStream {
-    let gemm_type = requires.gemm_type.map(|gemm_type| {
-        let gemm_type = variant(gemm_type);
-        quote!(GemmType::#gemm_type)
-    });
-    let number = |number: Option<usize>| {
-        number.map(|number| {
-            let number = count(number);
-            quote!(#number)
-        })
-    };
+fn requires(requires: &Requires, table: &Table) -> TokenStream {
     let said = vec![
-        some_listed("devices", "Device", requires.devices.as_ref()),
-        some("needs_aiter", requires.device_reason.map(|DeviceReason::AiterOff| quote!(Aiter::Off))),
+        requires.devices.as_ref().map(|list| ("devices", device_list(list, table))),
+        requires.device_reason.map(|DeviceReason::AiterOff| ("needs_aiter", quote!(Aiter::Off))),
         strings("libraries", &names(&requires.libraries)),
         switched("settings", &requires.settings),
         some_listed("activations", "Function", requires.activations.as_ref()),
@@ -267,29 +273,26 @@ fn requires(requires: &Requires) -> TokenStream {
         some_listed("all2all", "All2all", requires.all2all.as_ref()),
         listed("all2all_refused", "All2all", &requires.all2all_refused),
         need("all2all_use", requires.all2all_use),
-        some("data_parallel_max", number(requires.data_parallel_max)),
+        number("data_parallel_max", requires.data_parallel_max),
         need("expert_parallel", requires.expert_parallel),
         need("sequence_parallel", requires.sequence_parallel),
-        some("gemm_type", gemm_type),
-        some("hidden_multiple", number(requires.hidden_multiple)),
+        one("gemm_type", "GemmType", requires.gemm_type),
+        number("hidden_multiple", requires.hidden_multiple),
     ];
-    if said.iter().all(Option::is_none) {
-        return quote!(Requires::NOTHING);
-    }
-    partial("Requires", said, quote!(Requires::NOTHING))
+    narrowed(quote!(Requires::NOTHING), said)
 }
 
-fn class(class: &Experts) -> TokenStream {
+fn class(class: &Experts, table: &Table) -> TokenStream {
     let (name, kind) = (&class.class, variant(class.kind));
-    let requires = requires(&class.requires);
+    let requires = requires(&class.requires, table);
     let said = vec![
         Some(("name", quote!(#name))),
         (class.kind != crate::model::words::ClassKind::Modular).then(|| ("kind", quote!(ClassKind::#kind))),
-        (class.when != When::default()).then(|| ("when", when(&class.when))),
+        (class.when != When::default()).then(|| ("when", when(&class.when, table))),
         listed("offers", "Feature", &class.offers),
-        Some(("requires", requires)),
-        (!class.refuses_first.is_empty()).then(|| ("refuses_first", refusals(&class.refuses_first))),
-        (!class.refuses.is_empty()).then(|| ("refuses", refusals(&class.refuses))),
+        (class.requires != Requires::default()).then(|| ("requires", requires)),
+        (!class.refuses_first.is_empty()).then(|| ("refuses_first", refusals(&class.refuses_first, table))),
+        (!class.refuses.is_empty()).then(|| ("refuses", refusals(&class.refuses, table))),
     ];
-    partial("ExpertsClass", said, quote!(ExpertsClass::MODULAR))
+    narrowed(quote!(ExpertsClass::MODULAR), said)
 }
