@@ -290,7 +290,7 @@ fn class(class: &Experts, table: &Table) -> TokenStream {
         (class.kind != crate::model::words::ClassKind::Modular).then(|| ("kind", quote!(ClassKind::#kind))),
         (class.when != When::default()).then(|| ("when", when(&class.when, table))),
         listed("offers", "Feature", &class.offers),
-        (class.requires != Requires::default()).then(|| ("requires", requires)),
+        (class.requires != Requires::default()).then_some(("requires", requires)),
         (!class.refuses_first.is_empty()).then(|| ("refuses_first", refusals(&class.refuses_first, table))),
         (!class.refuses.is_empty()).then(|| ("refuses", refusals(&class.refuses, table))),
     ];
