@@ -15,6 +15,10 @@ pub static KERNELS: &[(&str, &str)] = &[
     ),
     ("quantize_mxfp8_linear", include_str!("cuda/quantize_mxfp8_linear.cu")),
     (
+        "quantize_mxfp8_packed_ue8m0_rows",
+        include_str!("cuda/quantize_mxfp8_packed_ue8m0_rows.cu"),
+    ),
+    (
         "quantize_mxfp8_swizzled_128x4",
         include_str!("cuda/quantize_mxfp8_swizzled_128x4.cu"),
     ),
@@ -37,5 +41,13 @@ pub static KERNELS: &[(&str, &str)] = &[
     (
         "relayout_linear_triton_hopper_8warps",
         include_str!("cuda/relayout_linear_triton_hopper_8warps.cu"),
+    ),
+    (
+        "relayout_packed_ue8m0_rows_linear",
+        include_str!("cuda/relayout_packed_ue8m0_rows_linear.cu"),
+    ),
+    (
+        "relayout_packed_ue8m0_rows_swizzled_128x4",
+        include_str!("cuda/relayout_packed_ue8m0_rows_swizzled_128x4.cu"),
     ),
 ];

@@ -2,241 +2,622 @@
 
 //! What each transport does for rows.
 
-use ::scalewright::backend::Delivery;
-use super::layouts;
+use ::scalewright::transport::{Grouped, Route, Transport};
+use ::scalewright::oracle::All2all;
+use ::scalewright::layout::UNSCALED;
+use super::{device_groups, layouts};
+
+/// `[transport.batched]`
+pub static BATCHED: Transport = Transport {
+    name: "batched",
+    all2all: &[],
+    hands_over: Grouped::Slots,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.deepep_ht]`
+pub static DEEPEP_HT: Transport = Transport {
+    name: "deepep_ht",
+    all2all: &[All2all::DeepepHighThroughput],
+    hands_over: Grouped::Tokens,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.deepep_ll]`
+pub static DEEPEP_LL: Transport = Transport {
+    name: "deepep_ll",
+    all2all: &[All2all::DeepepLowLatency],
+    hands_over: Grouped::Slots,
+    devices: None,
+    hidden_sizes: &[2048, 2560, 3072, 4096, 5120, 6144, 7168, 8192],
+};
+
+/// `[transport.deepep_v2]`
+pub static DEEPEP_V2: Transport = Transport {
+    name: "deepep_v2",
+    all2all: &[All2all::DeepepV2],
+    hands_over: Grouped::Tokens,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.flashinfer_one_sided]`
+pub static FLASHINFER_ONE_SIDED: Transport = Transport {
+    name: "flashinfer_one_sided",
+    all2all: &[All2all::FlashinferNvlinkOneSided],
+    hands_over: Grouped::Tokens,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.flashinfer_two_sided]`
+pub static FLASHINFER_TWO_SIDED: Transport = Transport {
+    name: "flashinfer_two_sided",
+    all2all: &[All2all::FlashinferNvlinkTwoSided],
+    hands_over: Grouped::Tokens,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.moonep]`
+pub static MOONEP: Transport = Transport {
+    name: "moonep",
+    all2all: &[All2all::Moonep],
+    hands_over: Grouped::Tokens,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.mori]`
+pub static MORI: Transport = Transport {
+    name: "mori",
+    all2all: &[All2all::MoriHighThroughput, All2all::MoriLowLatency],
+    hands_over: Grouped::Tokens,
+    devices: Some(device_groups::ROCM),
+    hidden_sizes: &[],
+};
+
+/// `[transport.naive_dp_ep]`
+pub static NAIVE_DP_EP: Transport = Transport {
+    name: "naive_dp_ep",
+    all2all: &[All2all::AllgatherReducescatter],
+    hands_over: Grouped::Tokens,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.nixl_ep]`
+pub static NIXL_EP: Transport = Transport {
+    name: "nixl_ep",
+    all2all: &[All2all::NixlEp],
+    hands_over: Grouped::Slots,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.no_dp_ep]`
+pub static NO_DP_EP: Transport = Transport {
+    name: "no_dp_ep",
+    all2all: &[],
+    hands_over: Grouped::Tokens,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// `[transport.passthrough]`
+pub static PASSTHROUGH: Transport = Transport {
+    name: "passthrough",
+    all2all: &[All2all::Passthrough],
+    hands_over: Grouped::Tokens,
+    devices: None,
+    hidden_sizes: &[],
+};
+
+/// Every transport, sorted by name.
+pub static TRANSPORTS: &[&Transport] = &[
+    &BATCHED,
+    &DEEPEP_HT,
+    &DEEPEP_LL,
+    &DEEPEP_V2,
+    &FLASHINFER_ONE_SIDED,
+    &FLASHINFER_TWO_SIDED,
+    &MOONEP,
+    &MORI,
+    &NAIVE_DP_EP,
+    &NIXL_EP,
+    &NO_DP_EP,
+    &PASSTHROUGH,
+];
 
 /// Rows that are handed bf16 f16 unscaled.
-pub static BF16_F16_UNSCALED: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_BF16_F16_UNSCALED: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
+];
+
+/// Rows that are handed bf16 f16 unscaled slots.
+pub static TO_BF16_F16_UNSCALED_SLOTS: &[Route] = &[
+    Route::local(&BATCHED),
+    Route::refused(&DEEPEP_HT, "hands over one row a token"),
+    Route::direct(&DEEPEP_LL, &UNSCALED),
+    Route::refused(&DEEPEP_V2, "hands over one row a token"),
+    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
+    Route::refused(&MOONEP, "hands over one row a token"),
+    Route::refused(&MORI, "hands over one row a token"),
+    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
+    Route::direct(&NIXL_EP, &UNSCALED),
+    Route::refused(&NO_DP_EP, "hands over one row a token"),
+    Route::refused(&PASSTHROUGH, "hands over one row a token"),
 ];
 
 /// Rows that are handed bf16 unscaled.
-pub static BF16_UNSCALED: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_BF16_UNSCALED: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
+];
+
+/// Rows that are handed bf16 unscaled slots.
+pub static TO_BF16_UNSCALED_SLOTS: &[Route] = &[
+    Route::local(&BATCHED),
+    Route::refused(&DEEPEP_HT, "hands over one row a token"),
+    Route::direct(&DEEPEP_LL, &UNSCALED),
+    Route::refused(&DEEPEP_V2, "hands over one row a token"),
+    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
+    Route::refused(&MOONEP, "hands over one row a token"),
+    Route::refused(&MORI, "hands over one row a token"),
+    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
+    Route::direct(&NIXL_EP, &UNSCALED),
+    Route::refused(&NO_DP_EP, "hands over one row a token"),
+    Route::refused(&PASSTHROUGH, "hands over one row a token"),
 ];
 
 /// Rows that are handed fp8_1x128 linear.
-pub static FP8_1X128_LINEAR: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &layouts::LINEAR,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_1X128_LINEAR: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &layouts::LINEAR).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &layouts::LINEAR),
+    Route::direct(&FLASHINFER_ONE_SIDED, &layouts::LINEAR),
+    Route::direct(&FLASHINFER_TWO_SIDED, &layouts::LINEAR),
+    Route::refused(&MOONEP, "never quantises to fp8_1x128"),
+    Route::direct(&MORI, &layouts::LINEAR),
+    Route::direct(&NAIVE_DP_EP, &layouts::LINEAR),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to fp8_1x128"),
+];
+
+/// Rows that are handed fp8_1x128 linear slots.
+pub static TO_FP8_1X128_LINEAR_SLOTS: &[Route] = &[
+    Route::local(&BATCHED),
+    Route::refused(&DEEPEP_HT, "hands over one row a token"),
+    Route::direct(&DEEPEP_LL, &layouts::LINEAR),
+    Route::refused(&DEEPEP_V2, "hands over one row a token"),
+    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
+    Route::refused(&MOONEP, "hands over one row a token"),
+    Route::refused(&MORI, "hands over one row a token"),
+    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
+    Route::direct(&NIXL_EP, &layouts::LINEAR),
+    Route::refused(&NO_DP_EP, "hands over one row a token"),
+    Route::refused(&PASSTHROUGH, "hands over one row a token"),
 ];
 
 /// Rows that are handed fp8_1x128 mn_major_unpadded_f32.
-pub static FP8_1X128_MN_MAJOR_UNPADDED_F32: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Convert {
-            wire: &layouts::LINEAR,
-            prepared: &layouts::MN_MAJOR_UNPADDED_F32,
-        },
+pub static TO_FP8_1X128_MN_MAJOR_UNPADDED_F32: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::convert(&DEEPEP_HT, &layouts::LINEAR, &layouts::MN_MAJOR_UNPADDED_F32)
+        .hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::convert(&DEEPEP_V2, &layouts::LINEAR, &layouts::MN_MAJOR_UNPADDED_F32),
+    Route::convert(
+        &FLASHINFER_ONE_SIDED,
+        &layouts::LINEAR,
+        &layouts::MN_MAJOR_UNPADDED_F32,
     ),
-    ("no_dp_ep", Delivery::Local),
+    Route::convert(
+        &FLASHINFER_TWO_SIDED,
+        &layouts::LINEAR,
+        &layouts::MN_MAJOR_UNPADDED_F32,
+    ),
+    Route::refused(&MOONEP, "never quantises to fp8_1x128"),
+    Route::convert(&MORI, &layouts::LINEAR, &layouts::MN_MAJOR_UNPADDED_F32),
+    Route::convert(&NAIVE_DP_EP, &layouts::LINEAR, &layouts::MN_MAJOR_UNPADDED_F32),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to fp8_1x128"),
 ];
 
 /// Rows that are handed fp8_1x128 vendor by_experts.
-pub static FP8_1X128_VENDOR_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_1X128_VENDOR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];
 
 /// Rows that are handed fp8_1x64 linear.
-pub static FP8_1X64_LINEAR: &[(&str, Delivery)] = &[
-    ("naive_dp_ep", Delivery::QuantizeAfter),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_1X64_LINEAR: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_V2),
+    Route::refused(&FLASHINFER_ONE_SIDED, "never quantises to fp8_1x64"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "never quantises to fp8_1x64"),
+    Route::refused(&MOONEP, "never quantises to fp8_1x64"),
+    Route::refused(&MORI, "never quantises to fp8_1x64"),
+    Route::quantize_after(&NAIVE_DP_EP),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to fp8_1x64"),
 ];
 
 /// Rows that are handed fp8_row linear.
-pub static FP8_ROW_LINEAR: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &layouts::LINEAR,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_ROW_LINEAR: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_V2),
+    Route::refused(&FLASHINFER_ONE_SIDED, "never quantises to fp8_row"),
+    Route::direct(&FLASHINFER_TWO_SIDED, &layouts::LINEAR),
+    Route::refused(&MOONEP, "never quantises to fp8_row"),
+    Route::direct(&MORI, &layouts::LINEAR),
+    Route::direct(&NAIVE_DP_EP, &layouts::LINEAR),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to fp8_row"),
+];
+
+/// Rows that are handed fp8_row linear slots.
+pub static TO_FP8_ROW_LINEAR_SLOTS: &[Route] = &[
+    Route::local(&BATCHED),
+    Route::refused(&DEEPEP_HT, "hands over one row a token"),
+    Route::refused(&DEEPEP_LL, "sends no scale a token"),
+    Route::refused(&DEEPEP_V2, "hands over one row a token"),
+    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
+    Route::refused(&MOONEP, "hands over one row a token"),
+    Route::refused(&MORI, "hands over one row a token"),
+    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
+    Route::quantize_after(&NIXL_EP),
+    Route::refused(&NO_DP_EP, "hands over one row a token"),
+    Route::refused(&PASSTHROUGH, "hands over one row a token"),
 ];
 
 /// Rows that are handed fp8_row vendor by_experts.
-pub static FP8_ROW_VENDOR_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_ROW_VENDOR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];
 
 /// Rows that are handed fp8_tensor linear.
-pub static FP8_TENSOR_LINEAR: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &layouts::LINEAR,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_TENSOR_LINEAR: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_V2),
+    Route::refused(&FLASHINFER_ONE_SIDED, "never quantises to fp8_tensor"),
+    Route::direct(&FLASHINFER_TWO_SIDED, &layouts::LINEAR),
+    Route::refused(&MOONEP, "never quantises to fp8_tensor"),
+    Route::direct(&MORI, &layouts::LINEAR),
+    Route::direct(&NAIVE_DP_EP, &layouts::LINEAR),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to fp8_tensor"),
 ];
 
 /// Rows that are handed fp8_tensor linear dynamic.
-pub static FP8_TENSOR_LINEAR_DYNAMIC: &[(&str, Delivery)] = &[
-    ("naive_dp_ep", Delivery::QuantizeAfter),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_TENSOR_LINEAR_DYNAMIC: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_V2),
+    Route::refused(&FLASHINFER_ONE_SIDED, "would let each rank choose a scale"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "would let each rank choose a scale"),
+    Route::refused(&MOONEP, "would let each rank choose a scale"),
+    Route::refused(&MORI, "would let each rank choose a scale"),
+    Route::quantize_after(&NAIVE_DP_EP),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "would let each rank choose a scale"),
+];
+
+/// Rows that are handed fp8_tensor linear dynamic slots.
+pub static TO_FP8_TENSOR_LINEAR_DYNAMIC_SLOTS: &[Route] = &[
+    Route::local(&BATCHED),
+    Route::refused(&DEEPEP_HT, "hands over one row a token"),
+    Route::quantize_after(&DEEPEP_LL),
+    Route::refused(&DEEPEP_V2, "hands over one row a token"),
+    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
+    Route::refused(&MOONEP, "hands over one row a token"),
+    Route::refused(&MORI, "hands over one row a token"),
+    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
+    Route::quantize_after(&NIXL_EP),
+    Route::refused(&NO_DP_EP, "hands over one row a token"),
+    Route::refused(&PASSTHROUGH, "hands over one row a token"),
+];
+
+/// Rows that are handed fp8_tensor linear slots.
+pub static TO_FP8_TENSOR_LINEAR_SLOTS: &[Route] = &[
+    Route::local(&BATCHED),
+    Route::refused(&DEEPEP_HT, "hands over one row a token"),
+    Route::quantize_after(&DEEPEP_LL),
+    Route::refused(&DEEPEP_V2, "hands over one row a token"),
+    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
+    Route::refused(&MOONEP, "hands over one row a token"),
+    Route::refused(&MORI, "hands over one row a token"),
+    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
+    Route::quantize_after(&NIXL_EP),
+    Route::refused(&NO_DP_EP, "hands over one row a token"),
+    Route::refused(&PASSTHROUGH, "hands over one row a token"),
 ];
 
 /// Rows that are handed fp8_tensor vendor by_experts.
-pub static FP8_TENSOR_VENDOR_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_TENSOR_VENDOR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];
 
 /// Rows that are handed fp8_tensor vendor dynamic by_experts.
-pub static FP8_TENSOR_VENDOR_DYNAMIC_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_FP8_TENSOR_VENDOR_DYNAMIC_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];
 
 /// Rows that are handed int8_row linear.
-pub static INT8_ROW_LINEAR: &[(&str, Delivery)] = &[
-    ("naive_dp_ep", Delivery::QuantizeAfter),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_INT8_ROW_LINEAR: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_V2),
+    Route::refused(&FLASHINFER_ONE_SIDED, "never quantises to int8_row"),
+    Route::direct(&FLASHINFER_TWO_SIDED, &layouts::LINEAR),
+    Route::refused(&MOONEP, "never quantises to int8_row"),
+    Route::refused(&MORI, "never quantises to int8_row"),
+    Route::direct(&NAIVE_DP_EP, &layouts::LINEAR),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to int8_row"),
 ];
 
 /// Rows that are handed int8_row vendor by_experts.
-pub static INT8_ROW_VENDOR_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_INT8_ROW_VENDOR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];
 
 /// Rows that are handed int8_tensor linear dynamic.
-pub static INT8_TENSOR_LINEAR_DYNAMIC: &[(&str, Delivery)] = &[
-    ("naive_dp_ep", Delivery::QuantizeAfter),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_INT8_TENSOR_LINEAR_DYNAMIC: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_V2),
+    Route::refused(&FLASHINFER_ONE_SIDED, "would let each rank choose a scale"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "would let each rank choose a scale"),
+    Route::refused(&MOONEP, "would let each rank choose a scale"),
+    Route::refused(&MORI, "would let each rank choose a scale"),
+    Route::quantize_after(&NAIVE_DP_EP),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "would let each rank choose a scale"),
 ];
 
 /// Rows that are handed mxfp4 vendor by_experts.
-pub static MXFP4_VENDOR_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_MXFP4_VENDOR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];
 
 /// Rows that are handed mxfp8 linear.
-pub static MXFP8_LINEAR: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &layouts::LINEAR,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_MXFP8_LINEAR: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::convert(&DEEPEP_V2, &layouts::PACKED_UE8M0_ROWS, &layouts::LINEAR)
+        .hidden_multiple(128),
+    Route::direct(&FLASHINFER_ONE_SIDED, &layouts::LINEAR),
+    Route::direct(&FLASHINFER_TWO_SIDED, &layouts::LINEAR),
+    Route::refused(&MOONEP, "never quantises to mxfp8"),
+    Route::refused(&MORI, "never quantises to mxfp8"),
+    Route::direct(&NAIVE_DP_EP, &layouts::LINEAR),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to mxfp8"),
 ];
 
 /// Rows that are handed mxfp8 linear by_experts.
-pub static MXFP8_LINEAR_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_MXFP8_LINEAR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];
 
 /// Rows that are handed mxfp8 swizzled_128x4.
-pub static MXFP8_SWIZZLED_128X4: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Convert {
-            wire: &layouts::LINEAR,
-            prepared: &layouts::SWIZZLED_128X4,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_MXFP8_SWIZZLED_128X4: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::convert(&DEEPEP_V2, &layouts::PACKED_UE8M0_ROWS, &layouts::SWIZZLED_128X4)
+        .hidden_multiple(128),
+    Route::convert(&FLASHINFER_ONE_SIDED, &layouts::LINEAR, &layouts::SWIZZLED_128X4),
+    Route::convert(&FLASHINFER_TWO_SIDED, &layouts::LINEAR, &layouts::SWIZZLED_128X4),
+    Route::refused(&MOONEP, "never quantises to mxfp8"),
+    Route::refused(&MORI, "never quantises to mxfp8"),
+    Route::convert(&NAIVE_DP_EP, &layouts::LINEAR, &layouts::SWIZZLED_128X4),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to mxfp8"),
 ];
 
 /// Rows that are handed mxfp8 vendor by_experts.
-pub static MXFP8_VENDOR_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_MXFP8_VENDOR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];
 
 /// Rows that are handed nvfp4 linear.
-pub static NVFP4_LINEAR: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &layouts::LINEAR,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_NVFP4_LINEAR: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_V2),
+    Route::direct(&FLASHINFER_ONE_SIDED, &layouts::LINEAR),
+    Route::direct(&FLASHINFER_TWO_SIDED, &layouts::LINEAR),
+    Route::refused(&MOONEP, "never quantises to nvfp4"),
+    Route::refused(&MORI, "never quantises to nvfp4"),
+    Route::direct(&NAIVE_DP_EP, &layouts::LINEAR),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to nvfp4"),
+];
+
+/// Rows that are handed nvfp4 linear slots.
+pub static TO_NVFP4_LINEAR_SLOTS: &[Route] = &[
+    Route::local(&BATCHED),
+    Route::refused(&DEEPEP_HT, "hands over one row a token"),
+    Route::quantize_after(&DEEPEP_LL),
+    Route::refused(&DEEPEP_V2, "hands over one row a token"),
+    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
+    Route::refused(&MOONEP, "hands over one row a token"),
+    Route::refused(&MORI, "hands over one row a token"),
+    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
+    Route::quantize_after(&NIXL_EP),
+    Route::refused(&NO_DP_EP, "hands over one row a token"),
+    Route::refused(&PASSTHROUGH, "hands over one row a token"),
 ];
 
 /// Rows that are handed nvfp4 swizzled_128x4.
-pub static NVFP4_SWIZZLED_128X4: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Convert {
-            wire: &layouts::LINEAR,
-            prepared: &layouts::SWIZZLED_128X4,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_NVFP4_SWIZZLED_128X4: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_HT).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::quantize_after(&DEEPEP_V2),
+    Route::convert(&FLASHINFER_ONE_SIDED, &layouts::LINEAR, &layouts::SWIZZLED_128X4),
+    Route::convert(&FLASHINFER_TWO_SIDED, &layouts::LINEAR, &layouts::SWIZZLED_128X4),
+    Route::refused(&MOONEP, "never quantises to nvfp4"),
+    Route::refused(&MORI, "never quantises to nvfp4"),
+    Route::convert(&NAIVE_DP_EP, &layouts::LINEAR, &layouts::SWIZZLED_128X4),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::refused(&PASSTHROUGH, "never quantises to nvfp4"),
 ];
 
 /// Rows that are handed nvfp4 vendor by_experts.
-pub static NVFP4_VENDOR_BY_EXPERTS: &[(&str, Delivery)] = &[
-    (
-        "naive_dp_ep",
-        Delivery::Direct {
-            wire: &::scalewright::layout::UNSCALED,
-        },
-    ),
-    ("no_dp_ep", Delivery::Local),
+pub static TO_NVFP4_VENDOR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
 ];

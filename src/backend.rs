@@ -3,6 +3,7 @@
 use crate::format::{Format, FormatSpec, Rounding};
 use crate::layout::{Layout, Order, Payload, ScaleLayout, UNSCALED};
 use crate::oracle::{Device, ExpertsClass};
+use crate::transport::Route;
 use crate::words::vocabulary;
 
 /// Something that either the table says or only the vendor's library knows.
@@ -53,7 +54,7 @@ pub struct Contract {
     /// Those of the classes that run this row; empty for all.
     pub classes: &'static [&'static str],
     /// What each transport of the table does for this row.
-    pub deliveries: &'static [(&'static str, Delivery)],
+    pub routes: &'static [Route],
 }
 
 /// vLLM's names for a row.
@@ -452,33 +453,6 @@ pub struct Honoured {
     pub function: Activation,
     /// The parameters it takes from the caller.
     pub parameters: &'static [Parameter],
-}
-
-/// What a transport does for a row: how a token gets from the rank that holds it into the layout
-/// that the backend is handed.
-#[derive(Debug, Clone, Copy)]
-pub enum Delivery {
-    /// Nothing travels: prepare writes the prepared layout.
-    Local,
-    /// Quantised before dispatch; what arrives is in the prepared layout already.
-    Direct {
-        /// The layout on the wire, one row a token.
-        wire: &'static Layout,
-    },
-    /// Quantised before dispatch; converted once after it.
-    Convert {
-        /// The layout on the wire, one row a token.
-        wire: &'static Layout,
-        /// The layout that the backend is handed.
-        prepared: &'static Layout,
-    },
-    /// Travels in 16 bits; quantised after dispatch.
-    QuantizeAfter,
-    /// Not possible.
-    Refused {
-        /// Why.
-        reason: &'static str,
-    },
 }
 
 /// A row of a table as a type. Only generated code makes these.

@@ -16,13 +16,13 @@ pub use mutants::mutants;
 
 use std::collections::HashSet;
 
-use crate::backend::{Contract, Delivery, Known};
+use crate::backend::{Contract, Known};
 use crate::cpu::quantize::quantize_prepared;
 use crate::layout::{Extent, Layout, UNSCALED};
 use crate::recipe::Recipe;
 use crate::reference;
 use crate::tensor::{Tokens, scale_extent};
-use crate::transport::{DeliverError, deliver, describe};
+use crate::transport::{DeliverError, Delivery, Route, deliver, describe};
 
 use fixtures::{Fixture, distinct_tokens};
 use measure::calibrated_on;
@@ -123,9 +123,18 @@ fn ok<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
 /// # Panics
 /// If it is not so.
 pub fn transports(contract: &'static Contract) {
+    for (route, (name, words)) in contract.routes.iter().zip(describe(contract)) {
+        println!("{} behind {name}: {words}", contract.name);
+        transport(contract, route);
+    }
+}
+
+fn transport(contract: &'static Contract, route: &Route) {
+    let (row, name) = (contract.name, route.transport.name);
     let format = fixtures::handed(contract);
     let first = 3;
-    let (rows, cols) = fixtures::taken(contract, first + 2, 288);
+    let Some(least) = route.hidden_from(288) else { panic!("{name} carries no hidden size to {row}") };
+    let (rows, cols) = fixtures::taken(contract, first + 2, least);
     let values = distinct_tokens(rows, cols, format);
     // Where the experts quantise, what travels has no scale to give.
     let calibrated = match format.block {
@@ -133,22 +142,18 @@ pub fn transports(contract: &'static Contract) {
         None => None,
     };
     let tokens = |values| ok(Tokens::new(values, values.len() / cols, cols));
-    let together = ok(quantize_prepared(contract, format, calibrated, tokens(&values)));
     let (one, two) = values.split_at(first * cols);
-    for ((transport, delivery), (_, words)) in contract.deliveries.iter().zip(describe(contract)) {
-        println!("{} behind {transport}: {words}", contract.name);
-        let (all, parts) = ([tokens(&values)], [tokens(one), tokens(two)]);
-        let ranks: &[_] = if matches!(delivery, Delivery::Local) { &all } else { &parts };
-        match (delivery, deliver(contract, format, calibrated, transport, ranks)) {
-            (Delivery::Refused { .. }, Err(DeliverError::Refused { .. })) => {}
-            (Delivery::Refused { .. }, Ok(_)) => panic!("{} is served by {transport}", contract.name),
-            (_, Ok(arrived)) => assert!(
-                arrived.payload == together.payload && arrived.scales == together.scales,
-                "{} is handed other bytes behind {transport}",
-                contract.name
-            ),
-            (_, Err(error)) => panic!("{} behind {transport}: {error}", contract.name),
+    let (all, parts) = ([tokens(&values)], [tokens(one), tokens(two)]);
+    let ranks: &[_] = if matches!(route.delivery, Delivery::Local) { &all } else { &parts };
+    match (route.delivery, deliver(contract, format, calibrated, name, ranks)) {
+        (Delivery::Refused(_), Err(DeliverError::Refused { .. })) => {}
+        (Delivery::Refused(_), Ok(_)) => panic!("{row} is served by {name}"),
+        (_, Ok(arrived)) => {
+            let together = ok(quantize_prepared(contract, format, calibrated, tokens(&values)));
+            let same = arrived.payload == together.payload && arrived.scales == together.scales;
+            assert!(same, "{row} is handed other bytes behind {name}");
         }
+        (_, Err(error)) => panic!("{row} behind {name}: {error}"),
     }
 }
 

@@ -3,14 +3,15 @@
 pub mod digits;
 pub mod names;
 pub mod select;
+pub mod transport;
 pub mod words;
 
 use std::sync::Arc;
 
 use digits::{Axis, Number};
 use words::{
-    Activation, All2all, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, Evidence,
-    GlobalScope, Half, Parameter, PayloadWord, QuantizeAt, Rounding, ScaleSource, ScaleType,
+    Activation, Alpha, BiasOrder, BiasType, Convention, Device, ElementType, Encoding, Evidence, GlobalScope,
+    Half, Parameter, PayloadWord, QuantizeAt, Rounding, ScaleSource, ScaleType,
 };
 
 /// A checked table. Entries are sorted by name.
@@ -29,7 +30,7 @@ pub struct Table {
     /// `[backend.x]`
     pub backends: Vec<Arc<Backend>>,
     /// `[transport.x]`
-    pub transports: Vec<Transport>,
+    pub transports: Vec<transport::Transport>,
     /// `[scheme.x]`
     pub schemes: Vec<select::Scheme>,
     /// `[setting.x]`
@@ -375,89 +376,4 @@ pub enum Grouping {
     Ranges(usize),
     /// One buffer, starts that do not depend on padding.
     SpreadRanges(usize),
-}
-
-/// A way for tokens from rank to rank.
-#[derive(Debug)]
-pub struct Transport {
-    /// Its name.
-    pub name: String,
-    /// The engine's all-to-all.
-    pub all2all: Option<All2all>,
-    /// Where facts were seen.
-    pub facts: Vec<Fact>,
-    /// What travels.
-    pub carries: Carries,
-}
-
-/// What a transport carries.
-#[derive(Debug)]
-pub enum Carries {
-    /// Nothing: tokens stay on their rank.
-    Nothing,
-    /// These formats; the first that matches wins.
-    Payloads(Vec<(Arc<Format>, Wire)>),
-}
-
-/// How a format travels.
-#[derive(Debug, Clone)]
-pub enum Wire {
-    /// Quantised, with its scales in a layout that has a row a token.
-    Quantized(Arc<Layout>),
-    /// In 16 or 32 bits; quantised, where a row asks for it, after dispatch.
-    Plain,
-}
-
-/// What a transport does for a row.
-#[derive(Debug, Clone)]
-pub enum Delivery {
-    /// Prepare writes the prepared layout.
-    Local,
-    /// What arrives is prepared already; `None` for formats without scales.
-    Direct(Option<Arc<Layout>>),
-    /// What arrives is converted once.
-    Convert {
-        /// On the wire.
-        wire: Arc<Layout>,
-        /// What the backend is handed.
-        prepared: Arc<Layout>,
-    },
-    /// 16 bits travel; what arrives is quantised.
-    QuantizeAfter,
-    /// Not possible.
-    Refused(String),
-}
-
-impl Transport {
-    /// How this transport gets tokens to `row`. Decided once, here, for every pair of the table: the
-    /// first payload that the row can take.
-    pub fn delivery(&self, row: &Backend) -> Delivery {
-        let Carries::Payloads(payloads) = &self.carries else { return Delivery::Local };
-        let taken = payloads.iter().find_map(|(format, wire)| delivery_as(format, wire, &row.gemm1));
-        taken.unwrap_or_else(|| {
-            let names: Vec<_> = row.gemm1.handed().iter().map(|format| format.name.as_str()).collect();
-            Delivery::Refused(format!("carries neither {} nor 16-bit tokens", names.join(" nor ")))
-        })
-    }
-}
-
-fn delivery_as(format: &Arc<Format>, wire: &Wire, input: &Input) -> Option<Delivery> {
-    let reads = input.handed().contains(format);
-    let expert_quantizes = input.quantize == Some(QuantizeAt::Expert);
-    // Ranks that each choose the one scale of their tokens cannot be put together.
-    let differs_by_rank = input.source == Some(ScaleSource::Dynamic);
-    match (wire, &input.layout) {
-        (Wire::Plain, _) if reads || expert_quantizes => Some(Delivery::Direct(None)),
-        (Wire::Plain, Known::Is(Scales::At { .. })) => Some(Delivery::QuantizeAfter),
-        (Wire::Quantized(_), _) if !reads || expert_quantizes || differs_by_rank => None,
-        (Wire::Quantized(wire), Known::Is(Scales::At { prepared, .. })) => Some(if wire == prepared {
-            Delivery::Direct(Some(wire.clone()))
-        } else {
-            Delivery::Convert { wire: wire.clone(), prepared: prepared.clone() }
-        }),
-        (_, Known::Vendor(_)) => {
-            Some(Delivery::Refused("only the vendor's library knows the layout".to_owned()))
-        }
-        (_, Known::Is(Scales::Unscaled)) => None,
-    }
 }

@@ -6,9 +6,9 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::model::words::{
     Activation, ActivationFormat, All2all, Alpha, BiasOrder, BiasType, CheckAt, Checkpoint, Choice,
     ClassKind, Convention, Device, DeviceReason, ElementType, Encoding, End, Evidence, Feature, GemmType,
-    GlobalScope, GroupingWord, Half, InputRule, KernelKind, Library, Need, Parameter, PayloadWord,
-    QuantizeAt, QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope, Stated, Switch,
-    TokenType,
+    GlobalScope, GroupingWord, Half, Incompatible, InputRule, KernelKind, Library, Need, Parameter,
+    PayloadWord, QuantizeAt, QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope, Stated,
+    Switch, TokenType,
 };
 use crate::read::{ByWord, Named, Node, Part, Read, record};
 use crate::source::At;
@@ -366,7 +366,11 @@ record! {
     /// `[transport.x]`
     struct Transport {
         scope: Option<At<Scope>>,
-        all2all: Option<All2all>,
+        all2all: Option<Vec<All2all>>,
+        grouping: GroupingWord,
+        devices: Option<Devices>,
+        hidden_sizes: Option<Vec<At<usize>>>,
+        refuses: Option<Vec<Incompatible>>,
         facts: Option<Vec<Fact>>,
         payload: Option<At<Vec<TransportPayload>>>,
     }
@@ -377,7 +381,9 @@ record! {
     struct TransportPayload {
         format: Name,
         wire: Option<Name>,
-        quantize: At<QuantizeWhen>,
+        quantize: Option<At<QuantizeWhen>>,
+        hidden_multiple: Option<At<usize>>,
+        refuse: Option<At<String>>,
     }
 }
 

@@ -18,6 +18,7 @@ class = "MarlinExperts"
 requires = { devices = ["sm_90"], hidden_multiple = 64 }
 
 [transport.no_dp_ep]
+grouping = "tokens"
 scope = "local"
 facts = [{ from = "vllm 0.33", at = "prepare_finalize/no_dp_ep.py:27-36", how = "read" }]
 

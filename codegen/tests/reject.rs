@@ -108,6 +108,7 @@ rounding = "round"
 multiple = { hidden = 0 }
 
 [transport.wire]
+grouping = "tokens"
 scope = "global"
 
 [oracle.mxfp8.vllm]
@@ -186,7 +187,7 @@ fn other_forms_of_the_same_findings() {
         (order("digits = [\"row\"]\ndivides = { col = 4 }"), "E0102"),
         ("schema = 1\n[format.x]\nelement = \"bf16\"\nscale.block = { dtype = \"f32\", rows = 1, cols = 2 }\n".to_owned(), "E0303"),
         ("schema = 1\n[format.x]\nelement = \"e2m1\"\nscale.block = { dtype = \"f32\", rows = 1, cols = 3 }\n".to_owned(), "E0303"),
-        ("schema = 1\n[transport.x]\npayload = []\n".to_owned(), "E0504"),
+        ("schema = 1\n[transport.x]\ngrouping = \"tokens\"\npayload = []\n".to_owned(), "E0504"),
         ("".to_owned(), "E0103"),
         ("schema = \"1\"".to_owned(), "E0104"),
     ] {

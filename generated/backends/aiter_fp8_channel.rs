@@ -51,5 +51,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::AITER_FP8,
     classes: &["AiterFp8ChannelExperts"],
-    deliveries: transports::FP8_ROW_VENDOR_BY_EXPERTS,
+    routes: transports::TO_FP8_ROW_VENDOR_BY_EXPERTS,
 };

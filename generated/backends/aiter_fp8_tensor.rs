@@ -58,5 +58,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::AITER_FP8,
     classes: &["AiterFp8TensorExperts"],
-    deliveries: transports::FP8_TENSOR_VENDOR_BY_EXPERTS,
+    routes: transports::TO_FP8_TENSOR_VENDOR_BY_EXPERTS,
 };

@@ -52,5 +52,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::AITER_FP8,
     classes: &["AiterFp8TensorExperts"],
-    deliveries: transports::FP8_TENSOR_VENDOR_DYNAMIC_BY_EXPERTS,
+    routes: transports::TO_FP8_TENSOR_VENDOR_DYNAMIC_BY_EXPERTS,
 };

@@ -44,5 +44,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(&[Device::Gfx950]),
     experts: kernel_classes::AITER_MXFP4,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

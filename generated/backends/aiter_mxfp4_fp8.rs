@@ -55,5 +55,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::AITER_W4A8,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_VENDOR_BY_EXPERTS,
+    routes: transports::TO_FP8_TENSOR_VENDOR_BY_EXPERTS,
 };

@@ -52,5 +52,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(&[Device::Gfx950]),
     experts: kernel_classes::AITER_MXFP4,
     classes: &[],
-    deliveries: transports::MXFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_MXFP4_VENDOR_BY_EXPERTS,
 };

@@ -53,5 +53,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::AITER_MXFP8,
     classes: &[],
-    deliveries: transports::MXFP8_VENDOR_BY_EXPERTS,
+    routes: transports::TO_MXFP8_VENDOR_BY_EXPERTS,
 };

@@ -51,5 +51,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::AITER_W4A4,
     classes: &[],
-    deliveries: transports::MXFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_MXFP4_VENDOR_BY_EXPERTS,
 };

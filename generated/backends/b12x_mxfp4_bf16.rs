@@ -44,5 +44,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::B12X_MXFP4_BF16,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

@@ -52,5 +52,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::B12X_MXFP4_MXFP8,
     classes: &[],
-    deliveries: transports::MXFP8_VENDOR_BY_EXPERTS,
+    routes: transports::TO_MXFP8_VENDOR_BY_EXPERTS,
 };

@@ -61,5 +61,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::B12X_NVFP4,
     classes: &[],
-    deliveries: transports::NVFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_NVFP4_VENDOR_BY_EXPERTS,
 };

@@ -56,5 +56,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::BATCHED_CUTLASS_FP8,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_LINEAR,
+    routes: transports::TO_FP8_TENSOR_LINEAR_SLOTS,
 };

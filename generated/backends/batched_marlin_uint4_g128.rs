@@ -50,5 +50,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::BATCHED_MARLIN,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED_SLOTS,
 };

@@ -57,5 +57,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::FP8_TRITON_BATCHED),
     experts: kernel_classes::BATCHED_TRITON,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_LINEAR,
+    routes: transports::TO_FP8_TENSOR_LINEAR_SLOTS,
 };

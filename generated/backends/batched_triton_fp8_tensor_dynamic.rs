@@ -51,5 +51,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::FP8_TRITON_BATCHED),
     experts: kernel_classes::BATCHED_TRITON,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_LINEAR_DYNAMIC,
+    routes: transports::TO_FP8_TENSOR_LINEAR_DYNAMIC_SLOTS,
 };

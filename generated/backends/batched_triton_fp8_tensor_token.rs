@@ -50,5 +50,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::FP8_TRITON_BATCHED),
     experts: kernel_classes::BATCHED_TRITON,
     classes: &[],
-    deliveries: transports::FP8_ROW_LINEAR,
+    routes: transports::TO_FP8_ROW_LINEAR_SLOTS,
 };

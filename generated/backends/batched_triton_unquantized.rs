@@ -45,5 +45,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::BATCHED_TRITON,
     classes: &[],
-    deliveries: transports::BF16_UNSCALED,
+    routes: transports::TO_BF16_UNSCALED_SLOTS,
 };

@@ -48,5 +48,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::CPU_FP8_W8A8,
     classes: &[],
-    deliveries: transports::FP8_1X128_VENDOR_BY_EXPERTS,
+    routes: transports::TO_FP8_1X128_VENDOR_BY_EXPERTS,
 };

@@ -48,5 +48,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::CPU_W4A8_INT8,
     classes: &[],
-    deliveries: transports::INT8_ROW_VENDOR_BY_EXPERTS,
+    routes: transports::TO_INT8_ROW_VENDOR_BY_EXPERTS,
 };

@@ -91,7 +91,7 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::CUTLASS_FP8,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_LINEAR,
+    routes: transports::TO_FP8_TENSOR_LINEAR,
 };
 
 #[cfg(test)]

@@ -49,5 +49,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::CUTLASS_FP8,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_LINEAR_DYNAMIC,
+    routes: transports::TO_FP8_TENSOR_LINEAR_DYNAMIC,
 };

@@ -73,7 +73,7 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::CUTLASS_FP8,
     classes: &[],
-    deliveries: transports::FP8_ROW_LINEAR,
+    routes: transports::TO_FP8_ROW_LINEAR,
 };
 
 #[cfg(test)]

@@ -53,5 +53,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::CUTLASS_MXFP4,
     classes: &[],
-    deliveries: transports::MXFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_MXFP4_VENDOR_BY_EXPERTS,
 };

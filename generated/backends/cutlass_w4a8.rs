@@ -48,5 +48,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::CUTLASS_W4A8,
     classes: &[],
-    deliveries: transports::FP8_ROW_LINEAR,
+    routes: transports::TO_FP8_ROW_LINEAR,
 };

@@ -92,7 +92,7 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::FROM_SM100),
     experts: kernel_classes::DEEP_GEMM,
     classes: &[],
-    deliveries: transports::FP8_1X128_LINEAR,
+    routes: transports::TO_FP8_1X128_LINEAR,
 };
 
 #[cfg(test)]

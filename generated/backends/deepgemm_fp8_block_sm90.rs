@@ -82,7 +82,7 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(&[Device::Sm90]),
     experts: kernel_classes::DEEP_GEMM,
     classes: &[],
-    deliveries: transports::FP8_1X128_LINEAR,
+    routes: transports::TO_FP8_1X128_LINEAR,
 };
 
 #[cfg(test)]

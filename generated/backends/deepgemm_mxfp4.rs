@@ -45,5 +45,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::DEEP_GEMM_MXFP4,
     classes: &[],
-    deliveries: transports::FP8_1X128_LINEAR,
+    routes: transports::TO_FP8_1X128_LINEAR,
 };

@@ -46,5 +46,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::SM100_FAMILY),
     experts: kernel_classes::DEEP_GEMM_MXFP8,
     classes: &[],
-    deliveries: transports::MXFP8_LINEAR,
+    routes: transports::TO_MXFP8_LINEAR,
 };

@@ -45,5 +45,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::EMULATION_INT4,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

@@ -60,5 +60,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::EMULATION_MXFP4,
     classes: &[],
-    deliveries: transports::MXFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_MXFP4_VENDOR_BY_EXPERTS,
 };

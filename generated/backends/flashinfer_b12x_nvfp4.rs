@@ -58,5 +58,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_B12X,
     classes: &[],
-    deliveries: transports::NVFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_NVFP4_VENDOR_BY_EXPERTS,
 };

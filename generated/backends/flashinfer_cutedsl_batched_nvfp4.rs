@@ -56,5 +56,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_CUTEDSL_BATCHED,
     classes: &[],
-    deliveries: transports::NVFP4_LINEAR,
+    routes: transports::TO_NVFP4_LINEAR_SLOTS,
 };

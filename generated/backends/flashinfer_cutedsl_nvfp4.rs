@@ -105,7 +105,7 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_CUTEDSL,
     classes: &[],
-    deliveries: transports::NVFP4_LINEAR,
+    routes: transports::TO_NVFP4_LINEAR,
 };
 
 #[cfg(test)]

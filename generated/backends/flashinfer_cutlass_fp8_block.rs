@@ -51,5 +51,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(&[Device::Sm90]),
     experts: kernel_classes::FLASHINFER_CUTLASS,
     classes: &[],
-    deliveries: transports::FP8_1X128_VENDOR_BY_EXPERTS,
+    routes: transports::TO_FP8_1X128_VENDOR_BY_EXPERTS,
 };

@@ -106,7 +106,7 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::FROM_SM100),
     experts: kernel_classes::FLASHINFER_CUTLASS,
     classes: &[],
-    deliveries: transports::NVFP4_SWIZZLED_128X4,
+    routes: transports::TO_NVFP4_SWIZZLED_128X4,
 };
 
 #[cfg(test)]

@@ -41,5 +41,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_CUTLASS,
     classes: &[],
-    deliveries: transports::BF16_UNSCALED,
+    routes: transports::TO_BF16_UNSCALED,
 };

@@ -65,5 +65,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_MOE_EP,
     classes: &[],
-    deliveries: transports::NVFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_NVFP4_VENDOR_BY_EXPERTS,
 };

@@ -45,5 +45,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_TRTLLM_FP8,
     classes: &[],
-    deliveries: transports::FP8_1X128_MN_MAJOR_UNPADDED_F32,
+    routes: transports::TO_FP8_1X128_MN_MAJOR_UNPADDED_F32,
 };

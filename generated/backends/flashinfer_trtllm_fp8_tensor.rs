@@ -55,5 +55,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_TRTLLM_FP8,
     classes: &["TrtLlmFp8ExpertsMonolithic"],
-    deliveries: transports::FP8_TENSOR_LINEAR,
+    routes: transports::TO_FP8_TENSOR_LINEAR,
 };

@@ -76,7 +76,7 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_TRTLLM_MXFP4,
     classes: &[],
-    deliveries: transports::MXFP8_LINEAR,
+    routes: transports::TO_MXFP8_LINEAR,
 };
 
 #[cfg(test)]

@@ -46,5 +46,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_TRTLLM_FP8,
     classes: &[],
-    deliveries: transports::MXFP8_LINEAR,
+    routes: transports::TO_MXFP8_LINEAR,
 };

@@ -43,5 +43,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_TRTLLM_MXINT4,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

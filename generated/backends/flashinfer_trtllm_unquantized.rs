@@ -38,5 +38,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_TRTLLM_BF16,
     classes: &[],
-    deliveries: transports::BF16_UNSCALED,
+    routes: transports::TO_BF16_UNSCALED,
 };

@@ -52,5 +52,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::HPC,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_LINEAR,
+    routes: transports::TO_FP8_TENSOR_LINEAR,
 };

@@ -52,5 +52,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::HUMMING,
     classes: &[],
-    deliveries: transports::FP8_1X128_VENDOR_BY_EXPERTS,
+    routes: transports::TO_FP8_1X128_VENDOR_BY_EXPERTS,
 };

@@ -45,5 +45,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::MARLIN,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

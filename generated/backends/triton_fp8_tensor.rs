@@ -56,5 +56,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::FP8_TRITON),
     experts: kernel_classes::TRITON,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_LINEAR,
+    routes: transports::TO_FP8_TENSOR_LINEAR,
 };

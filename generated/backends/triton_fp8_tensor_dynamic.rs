@@ -50,5 +50,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::FP8_TRITON),
     experts: kernel_classes::TRITON,
     classes: &[],
-    deliveries: transports::FP8_TENSOR_LINEAR_DYNAMIC,
+    routes: transports::TO_FP8_TENSOR_LINEAR_DYNAMIC,
 };

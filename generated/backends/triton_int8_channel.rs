@@ -49,5 +49,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::INT8_TRITON),
     experts: kernel_classes::TRITON,
     classes: &[],
-    deliveries: transports::INT8_ROW_LINEAR,
+    routes: transports::TO_INT8_ROW_LINEAR,
 };

@@ -50,5 +50,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::INT8_TRITON),
     experts: kernel_classes::TRITON,
     classes: &[],
-    deliveries: transports::INT8_TENSOR_LINEAR_DYNAMIC,
+    routes: transports::TO_INT8_TENSOR_LINEAR_DYNAMIC,
 };

@@ -41,5 +41,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(&[Device::Gfx950, Device::Gfx1250]),
     experts: kernel_classes::TRITON_KERNELS,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

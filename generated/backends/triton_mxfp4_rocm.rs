@@ -41,5 +41,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(&[Device::Gfx90a, Device::Gfx942, Device::Gfx1100, Device::Gfx1201]),
     experts: kernel_classes::TRITON_KERNELS,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

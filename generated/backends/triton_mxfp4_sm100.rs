@@ -65,7 +65,7 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(device_groups::CUTLASS_FP4),
     experts: kernel_classes::TRITON_KERNELS,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };
 
 #[cfg(test)]

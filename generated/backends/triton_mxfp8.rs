@@ -84,7 +84,7 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::NATIVE_MXFP8,
     classes: &[],
-    deliveries: transports::MXFP8_LINEAR_BY_EXPERTS,
+    routes: transports::TO_MXFP8_LINEAR_BY_EXPERTS,
 };
 
 #[cfg(test)]

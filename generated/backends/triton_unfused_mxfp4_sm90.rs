@@ -46,5 +46,5 @@ pub static CONTRACT: Contract = Contract {
     devices: Some(&[Device::Sm90]),
     experts: kernel_classes::TRITON_KERNELS_UNFUSED,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

@@ -67,7 +67,7 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::TRITON,
     classes: &[],
-    deliveries: transports::BF16_UNSCALED,
+    routes: transports::TO_BF16_UNSCALED,
 };
 
 #[cfg(test)]

@@ -48,5 +48,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::XPU_FP8,
     classes: &["XPUExpertsBlockFp8"],
-    deliveries: transports::FP8_1X128_VENDOR_BY_EXPERTS,
+    routes: transports::TO_FP8_1X128_VENDOR_BY_EXPERTS,
 };

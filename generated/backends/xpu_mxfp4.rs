@@ -41,5 +41,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::XPU_MXFP4,
     classes: &[],
-    deliveries: transports::BF16_F16_UNSCALED,
+    routes: transports::TO_BF16_F16_UNSCALED,
 };

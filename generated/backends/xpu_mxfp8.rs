@@ -49,5 +49,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::XPU_FP8,
     classes: &["XPUExpertsMxFp8"],
-    deliveries: transports::MXFP8_VENDOR_BY_EXPERTS,
+    routes: transports::TO_MXFP8_VENDOR_BY_EXPERTS,
 };

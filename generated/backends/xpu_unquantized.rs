@@ -38,5 +38,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::XPU_UNQUANTIZED,
     classes: &[],
-    deliveries: transports::BF16_UNSCALED,
+    routes: transports::TO_BF16_UNSCALED,
 };

@@ -169,7 +169,7 @@ pub(crate) fn plain() -> Contract {
         devices: None,
         experts: &[],
         classes: &[],
-        deliveries: &[],
+        routes: &[],
     }
 }
 

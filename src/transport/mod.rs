@@ -2,9 +2,12 @@
 //! is done when it arrives. Ranks of one process; moving bytes between processes is a transport's own
 //! business.
 
+mod route;
+
 use half::bf16;
 
-use crate::backend::{Contract, Delivery, Known, Reads};
+pub use self::route::{Delivery, Grouped, Route, Transport};
+use crate::backend::{Contract, Known, Reads};
 use crate::cpu::quantize::{QuantizeError, handed_recipe, quantize, quantize_prepared};
 use crate::cpu::relayout::relayout;
 use crate::format::{Format, FormatSpec, Reach};
@@ -54,7 +57,7 @@ pub enum DeliverError {
     #[error("transport `{transport}` does not serve backend `{row}`: it {reason}")]
     Refused {
         /// The transport.
-        transport: String,
+        transport: &'static str,
         /// The row.
         row: &'static str,
         /// Why.
@@ -64,9 +67,21 @@ pub enum DeliverError {
     #[error("transport `{transport}` moves nothing, and tokens are on {ranks} ranks")]
     Local {
         /// The transport.
-        transport: String,
+        transport: &'static str,
         /// The ranks.
         ranks: usize,
+    },
+    /// A hidden size that does not travel.
+    #[error("transport `{transport}` carries no rows of {hidden} columns to backend `{row}`{}", next(*larger))]
+    Hidden {
+        /// The transport.
+        transport: &'static str,
+        /// The row.
+        row: &'static str,
+        /// The hidden size.
+        hidden: usize,
+        /// The next larger one that travels, if there is one.
+        larger: Option<usize>,
     },
     /// Quantisation, before or after dispatch.
     #[error(transparent)]
@@ -74,6 +89,10 @@ pub enum DeliverError {
     /// Gathering, or the conversion after it.
     #[error(transparent)]
     Size(#[from] WrongSize),
+}
+
+fn next(larger: Option<usize>) -> String {
+    larger.map_or_else(String::new, |larger| format!("; pad them to {larger}"))
 }
 
 /// The tokens of `ranks` as the backend is handed them behind `transport`, decided by the table:
@@ -88,11 +107,16 @@ pub fn deliver(
     transport: &str,
     ranks: &[Tokens<'_, bf16>],
 ) -> Result<RawQuantized, DeliverError> {
-    let Some((_, delivery)) = contract.deliveries.iter().find(|(name, _)| *name == transport) else {
-        let known = contract.deliveries.iter().map(|(name, _)| *name).collect();
+    let Some(route) = contract.routes.iter().find(|route| route.transport.name == transport) else {
+        let known = contract.routes.iter().map(|route| route.transport.name).collect();
         return Err(DeliverError::Unknown { transport: transport.to_owned(), known });
     };
+    let transport = route.transport.name;
     let cols = same_cols(format, ranks.iter().map(|rank| (rank.rows(), rank.cols())))?;
+    let larger = route.hidden_from(cols);
+    if larger != Some(cols) {
+        return Err(DeliverError::Hidden { transport, row: contract.name, hidden: cols, larger });
+    }
     let input = &contract.gemm1_input;
     let on_wire = |wire: &'static Layout| -> Result<RawQuantized, DeliverError> {
         let recipe = handed_recipe(contract, format, calibrated)?;
@@ -100,12 +124,12 @@ pub fn deliver(
         let quantized: Vec<_> = quantized.collect::<Result<_, _>>()?;
         Ok(gather(format, wire, &quantized.iter().collect::<Vec<_>>())?)
     };
-    match *delivery {
+    match route.delivery {
         Delivery::Local => match ranks {
             [one] => Ok(quantize_prepared(contract, format, calibrated, *one)?),
-            _ => Err(DeliverError::Local { transport: transport.to_owned(), ranks: ranks.len() }),
+            _ => Err(DeliverError::Local { transport, ranks: ranks.len() }),
         },
-        Delivery::Direct { wire } => on_wire(wire),
+        Delivery::Direct(wire) => on_wire(wire),
         Delivery::Convert { wire, prepared } => Ok(relayout(&on_wire(wire)?, prepared)?),
         Delivery::QuantizeAfter => {
             let rows = ranks.iter().flat_map(|rank| (0..rank.rows()).flat_map(|row| rank.row(row)));
@@ -113,9 +137,7 @@ pub fn deliver(
             let tokens = Tokens::new(&values, ranks.iter().map(Tokens::rows).sum(), cols)?;
             Ok(quantize_prepared(contract, format, calibrated, tokens)?)
         }
-        Delivery::Refused { reason } => {
-            Err(DeliverError::Refused { transport: transport.to_owned(), row: contract.name, reason })
-        }
+        Delivery::Refused(reason) => Err(DeliverError::Refused { transport, row: contract.name, reason }),
     }
 }
 
@@ -174,19 +196,19 @@ pub fn describe(contract: &Contract) -> impl Iterator<Item = (&'static str, Stri
         Known::Is(layout) => layout.prepared.name,
         Known::Vendor(why) => why,
     };
-    contract.deliveries.iter().map(move |(transport, delivery)| {
-        let words = match delivery {
+    contract.routes.iter().map(move |route| {
+        let words = match route.delivery {
             Delivery::Local => format!("nothing travels; prepare writes {prepared}"),
-            Delivery::Direct { wire } => {
+            Delivery::Direct(wire) => {
                 format!("travels in {}, which is what the backend is handed", wire.name)
             }
             Delivery::Convert { wire, prepared } => {
                 format!("travels in {}, converted to {} on arrival", wire.name, prepared.name)
             }
             Delivery::QuantizeAfter => format!("travels in 16 bits, quantised into {prepared} on arrival"),
-            Delivery::Refused { reason } => format!("refused: it {reason}"),
+            Delivery::Refused(reason) => format!("refused: it {reason}"),
         };
-        (*transport, words)
+        (route.transport.name, words)
     })
 }
 
@@ -199,15 +221,22 @@ mod tests {
     use crate::recipe::Recipe;
     use crate::scale::Multiplier;
 
-    static DELIVERIES: &[(&str, Delivery)] =
-        &[("after", Delivery::QuantizeAfter), ("before", Delivery::Direct { wire: &LINEAR })];
+    static AFTER: Transport = Transport {
+        name: "after",
+        all2all: &[],
+        hands_over: Grouped::Tokens,
+        devices: None,
+        hidden_sizes: &[],
+    };
+    static BEFORE: Transport = Transport { name: "before", ..AFTER };
+    static ROUTES: &[Route] = &[Route::quantize_after(&AFTER), Route::direct(&BEFORE, &LINEAR)];
 
     /// Also where the sum is what equal ranks would have, and where padding makes them equal.
     #[test]
     fn ranks_of_different_hidden_sizes_are_refused() {
         let values = [bf16::ONE; 512];
         let mut contract = BackendId::FlashinferCutlassMxfp4Mxfp8.contract().clone();
-        contract.deliveries = DELIVERIES;
+        contract.routes = ROUTES;
         for (transport, cols) in [("after", [256, 384, 128]), ("before", [256, 250, 256])] {
             let ranks = cols.map(|cols| Tokens::new(&values[..cols], 1, cols).unwrap());
             let error = deliver(&contract, &MXFP8, None, transport, &ranks).unwrap_err();

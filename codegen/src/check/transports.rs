@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{Checker, facts};
 use crate::diagnostic::{Code, Diagnostic};
+use crate::model::Format;
+use crate::model::transport::{Carries, Payload, Transport, Wire};
 use crate::model::words::QuantizeWhen;
-use crate::model::{Carries, Format, Transport, Wire};
 use crate::read::Named;
 use crate::schema;
 use crate::source::At;
@@ -42,12 +43,31 @@ impl Checker<'_> {
                 return None;
             }
         };
-        let facts = facts(transport.facts.as_ref());
-        Some(Transport { name: name.value.clone(), all2all: transport.all2all, facts, carries })
+        let devices = transport.devices.as_ref().map(|devices| self.devices(devices));
+        let hidden_sizes = transport.hidden_sizes.as_deref().unwrap_or_default();
+        for size in hidden_sizes {
+            self.positive(size, "a hidden size");
+        }
+        Some(Transport {
+            name: name.value.clone(),
+            all2all: transport.all2all.clone().unwrap_or_default(),
+            grouping: transport.grouping,
+            devices: devices.flatten(),
+            hidden_sizes: hidden_sizes.iter().map(|size| size.value).collect(),
+            refuses: transport.refuses.clone().unwrap_or_default(),
+            facts: facts(transport.facts.as_ref()),
+            carries,
+        })
     }
 
-    fn payloads(&mut self, payloads: &[schema::TransportPayload]) -> Vec<(Arc<Format>, Wire)> {
-        let mut found: Vec<(Arc<Format>, Wire)> = Vec::new();
+    fn positive(&mut self, number: &At<usize>, what: &str) {
+        if number.value == 0 {
+            self.error(Code::E0505, &number.span, format!("{what} of 0 is that of nothing"));
+        }
+    }
+
+    fn payloads(&mut self, payloads: &[schema::TransportPayload]) -> Vec<Payload> {
+        let mut found = Vec::new();
         for payload in payloads {
             if let Some(earlier) = payloads.iter().find(|other| other.format.value == payload.format.value)
                 && earlier.format.span != payload.format.span
@@ -66,13 +86,37 @@ impl Checker<'_> {
         found
     }
 
-    fn payload(&mut self, payload: &schema::TransportPayload) -> Option<(Arc<Format>, Wire)> {
-        let format = self.format(&payload.format);
+    fn payload(&mut self, payload: &schema::TransportPayload) -> Option<Payload> {
+        let format = self.format(&payload.format)?;
+        if let Some(multiple) = &payload.hidden_multiple {
+            self.positive(multiple, "a multiple");
+        }
+        let wire = match (&payload.quantize, &payload.refuse) {
+            (Some(quantize), None) => self.wire(payload, quantize, &format)?,
+            (None, Some(why)) => Wire::Refused(why.value.clone()),
+            (None, None) | (Some(_), Some(_)) => {
+                let message = format!("it is not said whether `{}` travels", format.name);
+                self.push(Diagnostic::new(Code::E0503, payload.format.span.clone(), message).help(
+                    "write `quantize`, when it is quantised, or `refuse`, why it does not travel, and not both",
+                ));
+                return None;
+            }
+        };
+        let hidden_multiple = payload.hidden_multiple.as_ref().map_or(1, |multiple| multiple.value);
+        Some(Payload { format, wire, hidden_multiple })
+    }
+
+    fn wire(
+        &mut self,
+        payload: &schema::TransportPayload,
+        quantize: &At<QuantizeWhen>,
+        format: &Arc<Format>,
+    ) -> Option<Wire> {
         let layout = payload.wire.as_ref().map(|wire| self.layout(wire));
-        let format = format?;
-        match (payload.quantize.value, format.block, &payload.wire) {
-            (QuantizeWhen::After, None, None) => Some((format, Wire::Plain)),
-            (QuantizeWhen::Before, Some(block), Some(wire)) => {
+        match (quantize.value, format.block, &payload.wire) {
+            (QuantizeWhen::After, None, None) => Some(Wire::Plain),
+            (QuantizeWhen::Never, None, None) => Some(Wire::Unquantized),
+            (QuantizeWhen::Before | QuantizeWhen::Dispatch, Some(block), Some(wire)) => {
                 let layout = layout??;
                 self.holds(&layout, block.scale, wire, &payload.format);
                 if !layout.is_per_token() {
@@ -86,38 +130,38 @@ impl Checker<'_> {
                     ));
                     return None;
                 }
-                Some((format, Wire::Quantized(layout)))
+                Some(Wire::Quantized(layout))
             }
-            (QuantizeWhen::Before, Some(_), None) => {
+            (QuantizeWhen::Before | QuantizeWhen::Dispatch, Some(_), None) => {
                 let message =
                     format!("`{}` travels with its scales, and nothing says in which layout", format.name);
                 self.push(
-                    Diagnostic::new(Code::E0503, payload.quantize.span.clone(), message)
+                    Diagnostic::new(Code::E0503, quantize.span.clone(), message)
                         .and(payload.format.span.clone(), "has block scales")
                         .help("add `wire = \"…\"`, the layout of the scales on the wire"),
                 );
                 None
             }
-            (QuantizeWhen::Before, None, _) => {
+            (QuantizeWhen::Before | QuantizeWhen::Dispatch, None, _) => {
                 let message = format!("`{}` has no block scales, so nothing quantises to it", format.name);
                 self.push(
-                    Diagnostic::new(Code::E0503, payload.quantize.span.clone(), message)
+                    Diagnostic::new(Code::E0503, quantize.span.clone(), message)
                         .and(payload.format.span.clone(), "the format")
                         .help("write `quantize = \"after\"`, without `wire`"),
                 );
                 None
             }
-            (QuantizeWhen::After, Some(_), _) => {
+            (QuantizeWhen::After | QuantizeWhen::Never, Some(_), _) => {
                 let message =
                     format!("`{}` is quantised, so it is not what travels before quantising", format.name);
                 self.push(
                     Diagnostic::new(Code::E0503, payload.format.span.clone(), message)
-                        .and(payload.quantize.span.clone(), "quantised after dispatch")
+                        .and(quantize.span.clone(), "quantised after dispatch")
                         .help("name the 16-bit format that travels, or write `quantize = \"before\"` with a `wire` layout"),
                 );
                 None
             }
-            (QuantizeWhen::After, None, Some(wire)) => {
+            (QuantizeWhen::After | QuantizeWhen::Never, None, Some(wire)) => {
                 let message = format!("`{}` has no block scales to lay out", format.name);
                 self.push(
                     Diagnostic::new(Code::E0503, wire.span.clone(), message)

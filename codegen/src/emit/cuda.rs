@@ -11,8 +11,9 @@ use serde::Serialize;
 
 use super::MARKER;
 use crate::model::digits::{Axis, Digit, Number};
+use crate::model::transport::Delivery;
 use crate::model::words::{ElementType, Rounding, ScaleType, Word};
-use crate::model::{Delivery, Format, Input, Kernel as Executed, Known, Layout, Reach, Scales, Table};
+use crate::model::{Format, Input, Kernel as Executed, Known, Layout, Reach, Scales, Table};
 
 /// One emitted kernel file.
 #[derive(Debug, Clone)]
@@ -39,7 +40,7 @@ pub fn kernels(table: &Table) -> Vec<Kernel> {
         }
         for transport in &table.transports {
             let format = &row.gemm1.formats[0];
-            match transport.delivery(row) {
+            match transport.delivery(row).0 {
                 _ if is_converted(&row.gemm1) => {}
                 Delivery::Direct(Some(wire)) => uses.quantize(&row.name, format, &wire, row.gemm1.rounding),
                 Delivery::Convert { wire, prepared } => {

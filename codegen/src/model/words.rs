@@ -109,7 +109,16 @@ words! {
     /// When a transport's payload is quantised.
     QuantizeWhen, "a time to quantise" {
         Before = "before",
+        Dispatch = "dispatch",
         After = "after",
+        Never = "never",
+    }
+}
+
+words! {
+    /// What a transport does not work with.
+    Incompatible, "something that a transport refuses" {
+        QuantizeByExperts = "quantize_by_experts",
     }
 }
 

@@ -5,7 +5,8 @@ scalewright::backends!("table.toml");
 #[cfg(test)]
 mod tests {
     use half::bf16;
-    use scalewright::backend::{Activation, Backend, Delivery};
+    use scalewright::backend::{Activation, Backend};
+    use scalewright::transport::{Delivery, Route};
     use scalewright::backend_test;
     use scalewright::config::QuantConfig;
     use scalewright::cpu::quantize::quantize_input;
@@ -90,6 +91,6 @@ mod tests {
     #[backend_test]
     fn every_row_is_handed_tokens<B: Backend>() {
         println!("{:?}", B::CONTRACT);
-        assert!(matches!(B::CONTRACT.deliveries, [("gather", Delivery::Convert { .. })]));
+        assert!(matches!(B::CONTRACT.routes, [Route { delivery: Delivery::Convert { .. }, .. }]));
     }
 }

@@ -196,7 +196,7 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
     let experts = select::classes(&row.experts, table);
     let (serves, classes) = (&row.serves, &row.classes);
     let devices = select::devices(row.devices.as_ref(), table);
-    let deliveries = transports::list_ident(row);
+    let routes = transports::list_ident(row);
     quote! {
         /// The row as a value.
         pub static CONTRACT: Contract = Contract {
@@ -212,7 +212,7 @@ fn contract(row: &Backend, table: &Table) -> TokenStream {
             devices: #devices,
             experts: #experts,
             classes: &[#(#classes),*],
-            deliveries: transports::#deliveries,
+            routes: transports::#routes,
         };
     }
 }

@@ -1,46 +1,78 @@
-//! What each transport does for the rows: one list for all rows that are handed the same.
+//! Transports, and what each does for the rows: one list for all rows that are handed the same.
 
 use std::collections::BTreeMap;
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
-use super::{Module, imports, static_ident};
-use crate::model::words::{QuantizeAt, ScaleSource};
-use crate::model::{Backend, Delivery, Input, Known, Scales, Table};
+use super::{Module, count, imports, select, static_ident, variant};
+use crate::model::transport::{Delivery, Transport};
+use crate::model::words::{GroupingWord, QuantizeAt, ScaleSource, Word};
+use crate::model::{Backend, Known, Layout, Scales, Table};
 
 pub(super) fn module(table: &Table) -> Module {
+    let names = table.transports.iter().map(|transport| static_ident(&transport.name));
+    let transports = table.transports.iter().map(|transport| one(transport, table));
     let lists: BTreeMap<Ident, &Backend> =
         table.backends.iter().map(|row| (list_ident(row), &**row)).collect();
-    let lists = lists.into_iter().map(|(name, row)| {
-        let deliveries = table.transports.iter().map(|transport| {
-            let (name, delivery) = (&transport.name, delivery(&transport.delivery(row)));
-            quote!((#name, #delivery))
-        });
-        let doc = format!(" Rows that are handed {}.", handed(&row.gemm1).join(" "));
-        quote! {
-            #[doc = #doc]
-            pub static #name: &[(&str, Delivery)] = &[#(#deliveries),*];
-        }
-    });
-    let items = quote!(#(#lists)*);
-    let delivery = imports(quote!(::scalewright::backend), &["Delivery"], &items);
-    let siblings = imports(quote!(super), &["layouts"], &items);
+    let lists = lists.into_iter().map(|(name, row)| list(name, row, table));
+    let items = quote! {
+        #(#transports)*
+
+        /// Every transport, sorted by name.
+        pub static TRANSPORTS: &[&Transport] = &[#(&#names),*];
+
+        #(#lists)*
+    };
+    let names = ["Grouped", "Route", "Transport"];
+    let names = imports(quote!(::scalewright::transport), &names, &items);
+    let oracle = imports(quote!(::scalewright::oracle), &["All2all", "Device"], &items);
+    let unscaled = imports(quote!(::scalewright::layout), &["UNSCALED"], &items);
+    let siblings = imports(quote!(super), &["device_groups", "layouts"], &items);
     Module {
         name: "transports".to_owned(),
         doc: "What each transport does for rows.".to_owned(),
-        items: quote!(#delivery #siblings #items),
+        items: quote!(#names #oracle #unscaled #siblings #items),
         children: Vec::new(),
+    }
+}
+
+fn one(transport: &Transport, table: &Table) -> TokenStream {
+    let (ident, name) = (static_ident(&transport.name), &transport.name);
+    let doc = format!(" `[transport.{name}]`");
+    let all2all = transport.all2all.iter().map(|all2all| variant(*all2all));
+    let grouped = variant(transport.grouping);
+    let devices = select::devices(transport.devices.as_ref(), table);
+    let hidden_sizes = transport.hidden_sizes.iter().map(|size| count(*size));
+    quote! {
+        #[doc = #doc]
+        pub static #ident: Transport = Transport {
+            name: #name,
+            all2all: &[#(All2all::#all2all),*],
+            hands_over: Grouped::#grouped,
+            devices: #devices,
+            hidden_sizes: &[#(#hidden_sizes),*],
+        };
+    }
+}
+
+fn list(name: Ident, row: &Backend, table: &Table) -> TokenStream {
+    let routes = table.transports.iter().map(|transport| route(transport, row));
+    let doc = format!(" Rows that are handed {}.", handed(row).join(" "));
+    quote! {
+        #[doc = #doc]
+        pub static #name: &[Route] = &[#(#routes),*];
     }
 }
 
 /// The name of a row's list.
 pub(super) fn list_ident(row: &Backend) -> Ident {
-    static_ident(&handed(&row.gemm1).join("_"))
+    static_ident(&format!("to_{}", handed(row).join("_")))
 }
 
 /// All that a transport looks at, in words.
-fn handed(input: &Input) -> Vec<&str> {
+fn handed(row: &Backend) -> Vec<&str> {
+    let input = &row.gemm1;
     let mut words: Vec<_> = input.handed().iter().map(|format| format.name.as_str()).collect();
     words.push(match &input.layout {
         Known::Is(Scales::At { prepared, .. }) => &prepared.name,
@@ -49,22 +81,34 @@ fn handed(input: &Input) -> Vec<&str> {
     });
     words.extend((input.source == Some(ScaleSource::Dynamic)).then_some("dynamic"));
     words.extend((input.quantize == Some(QuantizeAt::Expert)).then_some("by_experts"));
+    words.extend((row.reads_grouped_as() == GroupingWord::Slots).then(|| GroupingWord::Slots.name()));
     words
 }
 
-fn delivery(delivery: &Delivery) -> TokenStream {
-    match delivery {
-        Delivery::Local => quote!(Delivery::Local),
-        Delivery::Direct(None) => quote!(Delivery::Direct { wire: &::scalewright::layout::UNSCALED }),
+fn route(transport: &Transport, row: &Backend) -> TokenStream {
+    let (delivery, hidden_multiple) = transport.delivery(row);
+    let transport = static_ident(&transport.name);
+    let layout = |layout: &Layout| {
+        let layout = static_ident(&layout.name);
+        quote!(&layouts::#layout)
+    };
+    let route = match delivery {
+        Delivery::Local => quote!(Route::local(&#transport)),
+        Delivery::Direct(None) => quote!(Route::direct(&#transport, &UNSCALED)),
         Delivery::Direct(Some(wire)) => {
-            let wire = static_ident(&wire.name);
-            quote!(Delivery::Direct { wire: &layouts::#wire })
+            let wire = layout(&wire);
+            quote!(Route::direct(&#transport, #wire))
         }
         Delivery::Convert { wire, prepared } => {
-            let (wire, prepared) = (static_ident(&wire.name), static_ident(&prepared.name));
-            quote!(Delivery::Convert { wire: &layouts::#wire, prepared: &layouts::#prepared })
+            let (wire, prepared) = (layout(&wire), layout(&prepared));
+            quote!(Route::convert(&#transport, #wire, #prepared))
         }
-        Delivery::QuantizeAfter => quote!(Delivery::QuantizeAfter),
-        Delivery::Refused(reason) => quote!(Delivery::Refused { reason: #reason }),
-    }
+        Delivery::QuantizeAfter => quote!(Route::quantize_after(&#transport)),
+        Delivery::Refused(reason) => quote!(Route::refused(&#transport, #reason)),
+    };
+    let multiple = (hidden_multiple != 1).then(|| {
+        let multiple = count(hidden_multiple);
+        quote!(.hidden_multiple(#multiple))
+    });
+    quote!(#route #multiple)
 }
