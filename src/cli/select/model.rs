@@ -68,7 +68,7 @@ fn activation(fields: &Fields, kind: &Kind) -> Result<Activation, String> {
         "silu" | "swish" => Ok(Activation::Silu),
         "gelu" => Ok(Activation::Gelu),
         "gelu_tanh" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
-        other => Err(fields::not_understood("hidden_act", other, "--activation")),
+        other => Err(fields.not_understood("hidden_act", other, "--activation")),
     }
 }
 
@@ -105,7 +105,7 @@ fn token_dtype(fields: &Fields) -> Result<Option<TokenType>, String> {
         "bfloat16" => Ok(Some(TokenType::Bf16)),
         "float16" => Ok(Some(TokenType::F16)),
         "float32" => Ok(Some(TokenType::F32)),
-        other => Err(fields::not_understood(field, other, "--token-dtype")),
+        other => Err(fields.not_understood(field, other, "--token-dtype")),
     }
 }
 

@@ -6,7 +6,11 @@ use std::num::NonZeroUsize;
 use serde_json::{Map, Value};
 
 /// The fields of a configuration, or of an object in it.
-pub(super) struct Fields(Map<String, Value>);
+pub(super) struct Fields {
+    /// Where the object is, as `quantization_config.`.
+    path: String,
+    fields: Map<String, Value>,
+}
 
 impl Fields {
     /// Reads a configuration. Of one with several parts, the language model's fields go before its own.
@@ -16,23 +20,24 @@ impl Fields {
         if let Some(Value::Object(part)) = fields.remove("text_config") {
             fields.extend(part);
         }
-        Ok(Self(fields))
+        Ok(Self { path: String::new(), fields })
     }
 
     /// A field that is there and not null.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name).filter(|value| !value.is_null())
+        self.fields.get(name).filter(|value| !value.is_null())
     }
 
-    /// The object `name`, if there is one.
-    pub(super) fn part(&self, name: &str) -> Option<Self> {
-        self.get(name)?.as_object().cloned().map(Self)
+    /// The object `name`, if there is one; `flag` can say instead what it holds.
+    pub(super) fn part(&self, name: &str, flag: &str) -> Result<Option<Self>, String> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let fields = value.as_object().ok_or_else(|| self.not_understood(name, value, flag))?.clone();
+        Ok(Some(Self { path: format!("{}{name}.", self.path), fields }))
     }
 
-    /// The objects in the object `name`.
-    pub(super) fn parts(&self, name: &str) -> Vec<Self> {
-        let all = self.get(name).and_then(Value::as_object).into_iter().flatten();
-        all.filter_map(|(_, part)| part.as_object().cloned().map(Self)).collect()
+    /// The names of all fields.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.fields.keys()
     }
 
     /// A whole number from 1, that `flag` can say instead.
@@ -57,12 +62,17 @@ impl Fields {
         read: impl Fn(&'a Value) -> Option<T>,
         flag: &str,
     ) -> Result<T, String> {
-        let value = self.get(name).ok_or_else(|| format!("has no field `{name}`; say it with {flag}"))?;
-        read(value).ok_or_else(|| not_understood(name, value, flag))
+        let value = self.get(name).ok_or_else(|| self.missing(name, flag))?;
+        read(value).ok_or_else(|| self.not_understood(name, value, flag))
     }
-}
 
-/// The field `name` holds what nobody here knows; `flag` can say it.
-pub(super) fn not_understood(name: &str, value: impl Display, flag: &str) -> String {
-    format!("the field `{name}` is {value}, which is not understood; say it with {flag}")
+    /// There is no field `name`; `flag` can say it.
+    pub(super) fn missing(&self, name: &str, flag: &str) -> String {
+        format!("has no field `{}{name}`; say it with {flag}", self.path)
+    }
+
+    /// The field `name` holds what nobody here knows; `flag` can say it.
+    pub(super) fn not_understood(&self, name: &str, value: impl Display, flag: &str) -> String {
+        format!("the field `{}{name}` is {value}, which is not understood; say it with {flag}", self.path)
+    }
 }

@@ -4,7 +4,7 @@ use scalewright::UnknownWord;
 use scalewright::backend::Activation;
 use scalewright::oracle::{Feature, RoutingMethod};
 
-use super::fields::{self, Fields};
+use super::fields::Fields;
 
 /// A kind of model.
 pub(super) struct Kind {
@@ -121,7 +121,7 @@ impl Kind {
                 // GLM's configurations leave both out and mean these.
                 for (field, only) in [("topk_method", "noaux_tc"), ("scoring_func", "sigmoid")] {
                     if let Some(other) = fields.get(field).filter(|value| *value != only) {
-                        return Err(fields::not_understood(field, other, FLAG));
+                        return Err(fields.not_understood(field, other, FLAG));
                     }
                 }
                 Ok(match fields.is_set("norm_topk_prob", FLAG)? {
@@ -134,7 +134,7 @@ impl Kind {
                     true => RoutingMethod::Minimax2,
                     false => RoutingMethod::SigmoidRenorm,
                 }),
-                other => Err(fields::not_understood("scoring_func", other, FLAG)),
+                other => Err(fields.not_understood("scoring_func", other, FLAG)),
             },
         }
     }

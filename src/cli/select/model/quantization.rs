@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use scalewright::oracle::{Checkpoint, Feature};
 use serde_json::{Value, json};
 
-use super::fields::{self, Fields};
+use super::fields::Fields;
 
 const FLAG: &str = "--oracle and --scheme";
 
@@ -27,7 +27,7 @@ impl Quantization {
 
 /// What the configuration `fields` says; one that says nothing is of unquantised weights.
 pub(super) fn read(fields: &Fields) -> Result<Quantization, String> {
-    let Some(config) = fields.part("quantization_config") else {
+    let Some(config) = fields.part("quantization_config", FLAG)? else {
         return Ok(Quantization::new("unquantized", "bf16"));
     };
     match config.word("quant_method", FLAG)? {
@@ -38,7 +38,7 @@ pub(super) fn read(fields: &Fields) -> Result<Quantization, String> {
         "compressed-tensors" => compressed_tensors(&config),
         "awq" => awq(&config),
         "gptq" => gptq(&config),
-        other => Err(fields::not_understood("quantization_config.quant_method", other, FLAG)),
+        other => Err(config.not_understood("quant_method", other, FLAG)),
     }
 }
 
@@ -47,13 +47,13 @@ fn fp8(config: &Fields) -> Result<Quantization, String> {
         Some(size) if *size == json!([128, 128]) => "fp8_block128",
         Some(size) if *size == json!([64, 64]) => "fp8_block64",
         Some(other) => {
-            return Err(fields::not_understood("quantization_config.weight_block_size", other, FLAG));
+            return Err(config.not_understood("weight_block_size", other, FLAG));
         }
         None => match config.word("activation_scheme", FLAG)? {
             "static" => "fp8_tensor",
             "dynamic" => "fp8_tensor_dynamic",
             other => {
-                return Err(fields::not_understood("quantization_config.activation_scheme", other, FLAG));
+                return Err(config.not_understood("activation_scheme", other, FLAG));
             }
         },
     };
@@ -66,7 +66,7 @@ fn modelopt(config: &Fields) -> Result<Quantization, String> {
         "FP8" => ("fp8", "fp8_tensor"),
         "FP8_PER_CHANNEL_PER_TOKEN" => ("fp8", "fp8_channel"),
         "MXFP8" => ("mxfp8", "mxfp8"),
-        other => return Err(fields::not_understood("quantization_config.quant_algo", other, FLAG)),
+        other => return Err(config.not_understood("quant_algo", other, FLAG)),
     };
     Ok(Quantization::new(oracle, scheme))
 }
@@ -95,7 +95,7 @@ fn gptq(config: &Fields) -> Result<Quantization, String> {
 fn integers(config: &Fields, schemes: &[(usize, &str)], from: Checkpoint) -> Result<Quantization, String> {
     let bits = config.size("bits", FLAG)?.get();
     let scheme = schemes.iter().find(|(known, _)| *known == bits);
-    let (_, scheme) = scheme.ok_or_else(|| fields::not_understood("quantization_config.bits", bits, FLAG))?;
+    let (_, scheme) = scheme.ok_or_else(|| config.not_understood("bits", bits, FLAG))?;
     let mut quantization = Quantization::new("int_wna16", scheme);
     quantization.checkpoint = Some(from);
     quantization.group = Some(group(config)?);
@@ -127,18 +127,20 @@ fn group_size(part: &Fields) -> Option<&Value> {
     part.get("group_size").filter(|size| **size != -1)
 }
 
-fn compressed_tensors(config: &Fields) -> Result<Quantization, String> {
-    let groups = config.parts("config_groups");
-    let [group] = &groups[..] else {
-        return Err(format!(
-            "`quantization_config.config_groups` has {} schemes, and which the experts have is not said; say it with {FLAG}",
-            groups.len()
-        ));
+/// The one group of a compressed-tensors checkpoint: of several, nothing says which the experts have.
+fn only_group(config: &Fields) -> Result<Fields, String> {
+    let groups = config.part("config_groups", FLAG)?.ok_or_else(|| config.missing("config_groups", FLAG))?;
+    let names: Vec<_> = groups.names().collect();
+    let [name] = names[..] else {
+        return Err(config.not_understood("config_groups", format!("{} groups", names.len()), FLAG));
     };
-    let weights = group.part("weights").ok_or_else(|| {
-        format!("has no field `quantization_config.config_groups.weights`; say it with {FLAG}")
-    })?;
-    let input = group.part("input_activations");
+    groups.part(name, FLAG)?.ok_or_else(|| groups.missing(name, FLAG))
+}
+
+fn compressed_tensors(config: &Fields) -> Result<Quantization, String> {
+    let group = only_group(config)?;
+    let weights = group.part("weights", FLAG)?.ok_or_else(|| group.missing("weights", FLAG))?;
+    let input = group.part("input_activations", FLAG)?;
     let is_dynamic = input.as_ref().is_some_and(|input| input.get("dynamic") == Some(&json!(true)));
     let kind = describe(&weights)?;
     let tokens = input.as_ref().map_or_else(|| Ok("none".to_owned()), describe)?;
@@ -162,7 +164,7 @@ fn compressed_tensors(config: &Fields) -> Result<Quantization, String> {
         ("int8 group 128" | "int8 channel", "none") => ("int_wna16", "int8_g128"),
         _ => {
             let both = format!("{kind} with tokens {tokens}");
-            return Err(fields::not_understood("quantization_config.config_groups", both, FLAG));
+            return Err(config.not_understood("config_groups", both, FLAG));
         }
     };
     let mut quantization = Quantization::new(oracle, scheme);

@@ -3,13 +3,18 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const GPT_OSS: &str = include_str!("../../../../tests/cli/models/gpt-oss-20b.json");
-const MIXTRAL: &str = include_str!("../../../../tests/cli/models/mixtral-8x7b.json");
-const QWEN3: &str = include_str!("../../../../tests/cli/models/qwen3-30b-a3b-fp8.json");
-const DEEPSEEK: &str = include_str!("../../../../tests/cli/models/deepseek-v3-nvfp4.json");
-const GLM: &str = include_str!("../../../../tests/cli/models/glm-4.5-air.json");
-const MINIMAX_M1: &str = include_str!("../../../../tests/cli/models/minimax-m1.json");
-const MINIMAX_M2: &str = include_str!("../../../../tests/cli/models/minimax-m2.json");
+const GPT_OSS: &str = "gpt-oss-20b";
+const MIXTRAL: &str = "mixtral-8x7b";
+const QWEN3: &str = "qwen3-30b-a3b-fp8";
+const DEEPSEEK: &str = "deepseek-v3-nvfp4";
+const GLM: &str = "glm-4.5-air";
+const MINIMAX_M1: &str = "minimax-m1";
+const MINIMAX_M2: &str = "minimax-m2";
+
+fn config(model: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/models");
+    std::fs::read_to_string(format!("{folder}/{model}.json")).unwrap()
+}
 
 fn question(request: Value) -> Question {
     serde_json::from_value(request).unwrap()
@@ -19,9 +24,9 @@ fn derived(text: &str) -> Result<Question, String> {
     derive(Question::default(), text, None)
 }
 
-/// `config` with `field`, a path with dots, set to `value`; null is as good as absent.
-fn changed(config: &str, field: &str, value: Value) -> String {
-    let mut config: Value = serde_json::from_str(config).unwrap();
+/// The configuration of `model` with `field`, a path with dots, set to `value`; null is as good as absent.
+fn changed(model: &str, field: &str, value: Value) -> String {
+    let mut config: Value = serde_json::from_str(&config(model)).unwrap();
     *config.pointer_mut(&format!("/{}", field.replace('.', "/"))).unwrap() = value;
     config.to_string()
 }
@@ -88,16 +93,16 @@ fn models_are_requests() {
             }),
         ),
     ];
-    for (config, request) in cases {
-        assert_eq!(derived(config), Ok(question(request)));
+    for (model, request) in cases {
+        assert_eq!(derived(&config(model)), Ok(question(request)), "{model}");
     }
 }
 
 #[test]
 fn a_part_of_a_model_goes_before_the_whole() {
-    let part: Value = serde_json::from_str(QWEN3).unwrap();
+    let part: Value = serde_json::from_str(&config(QWEN3)).unwrap();
     let whole = json!({ "model_type": "a_whole", "hidden_size": 1, "text_config": part }).to_string();
-    assert_eq!(derived(&whole), derived(QWEN3));
+    assert_eq!(derived(&whole), derived(&config(QWEN3)));
 }
 
 /// Every way of quantising, over one model.
@@ -193,7 +198,7 @@ fn flags_go_before_the_file() {
 
 #[test]
 fn ranks_share_the_intermediate_size() {
-    let of = |ranks| derive(Question::default(), QWEN3, NonZeroUsize::new(ranks));
+    let of = |ranks| derive(Question::default(), &config(QWEN3), NonZeroUsize::new(ranks));
     assert_eq!(of(4).unwrap().intermediate, NonZeroUsize::new(192));
     let error = of(5).unwrap_err();
     assert!(error.contains("`moe_intermediate_size` = 768") && error.contains("--intermediate"), "{error}");
@@ -218,11 +223,19 @@ fn what_is_not_understood_is_named_with_the_flag_for_it() {
         (changed(QWEN3, "model_type", Value::Null), "no field `model_type`"),
         (quantization("quant_method", json!("bitsandbytes")), "--oracle and --scheme"),
         (quantization("weight_block_size", json!([128, 64])), "weight_block_size` is [128,64]"),
-        (changed(GLM, "quantization_config.config_groups", json!({})), "has 0 schemes"),
+        (
+            changed(GLM, "quantization_config.config_groups", json!({})),
+            "`quantization_config.config_groups` is 0 groups",
+        ),
         (
             changed(GLM, "quantization_config.config_groups.group_0.input_activations", Value::Null),
             "float8 channel with tokens none",
         ),
+        (
+            changed(GLM, "quantization_config.config_groups.group_0.weights.num_bits", Value::Null),
+            "no field `quantization_config.config_groups.group_0.weights.num_bits`",
+        ),
+        (changed(GLM, "quantization_config", json!("fp8")), "`quantization_config` is \"fp8\""),
         ("[]".to_owned(), "not a JSON object"),
     ];
     for (config, message) in cases {
