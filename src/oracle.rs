@@ -5,6 +5,7 @@
 //! it is chosen with the first class that accepts the request, and refused with one reason for each
 //! class if none does. The checks of a class, and their order, are vLLM's `is_supported_config`.
 
+mod known;
 mod narrowed;
 mod reason;
 mod request;
@@ -172,7 +173,7 @@ pub struct Selection {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoSelection {
     /// No row fits.
-    #[error("no {family} backend fits: {}", list(rejected))]
+    #[error("{}{}", self.headline(), list(rejected))]
     NothingFits {
         /// The family of weights.
         family: &'static str,
@@ -180,7 +181,7 @@ pub enum NoSelection {
         rejected: Vec<Rejected>,
     },
     /// What was asked for, by name or by a setting, does not fit; nothing else is tried in its place.
-    #[error("the {family} backend asked for ({asked}) does not fit: {}", list(rejected))]
+    #[error("{}{}", self.headline(), list(rejected))]
     AskedFor {
         /// The family of weights.
         family: &'static str,
@@ -227,10 +228,25 @@ impl NoSelection {
             _ => &[],
         }
     }
+
+    /// What it says but for the refusals.
+    pub fn headline(&self) -> String {
+        match self {
+            Self::NothingFits { family, rejected } if rejected.is_empty() => {
+                format!("no {family} backend fits, and none was tried")
+            }
+            Self::NothingFits { family, .. } => format!("no {family} backend fits"),
+            Self::AskedFor { family, asked, .. } => {
+                format!("the {family} backend asked for ({asked}) does not fit")
+            }
+            Self::Refused { .. } | Self::UnknownName { .. } | Self::Dropped { .. } => self.to_string(),
+        }
+    }
 }
 
 fn list(rejected: &[Rejected]) -> String {
-    rejected.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    let sentences: Vec<_> = rejected.iter().map(ToString::to_string).collect();
+    if sentences.is_empty() { String::new() } else { format!(": {}", sentences.join("; ")) }
 }
 
 fn meant(name: &str, known: &[&'static str]) -> String {

@@ -1,6 +1,13 @@
 //! Closed vocabularies: the words that a table may use, as enums.
 
-/// Declares a closed vocabulary of the table: an enum with `ALL`, `name`, `Display` and `FromStr`.
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::de::{self, Visitor};
+
+/// Declares a closed vocabulary of the table: an enum with `ALL`, `name`, `Display`, `FromStr` and serde's
+/// `Deserialize`.
 macro_rules! vocabulary {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -33,9 +40,30 @@ macro_rules! vocabulary {
                 })
             }
         }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+                input.deserialize_str($crate::words::Word(std::marker::PhantomData))
+            }
+        }
     };
 }
 pub(crate) use vocabulary;
+
+/// Reads a word of the vocabulary `T`.
+pub(crate) struct Word<T>(pub(crate) PhantomData<T>);
+
+impl<T: FromStr<Err = UnknownWord>> Visitor<'_> for Word<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a word")
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<T, E> {
+        word.parse().map_err(E::custom)
+    }
+}
 
 /// A word that a closed vocabulary does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

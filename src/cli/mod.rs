@@ -5,12 +5,14 @@
 
 mod backends;
 mod check;
+mod contract;
 mod dequantize;
 mod layout;
 mod names;
 mod output;
 mod quantize;
 mod relayout;
+mod select;
 mod show;
 mod tensors;
 mod verify;
@@ -32,6 +34,8 @@ struct Arguments {
 enum Command {
     /// Runs one MoE layer on every row that this crate executes and compares it with the reference.
     Verify(verify::Arguments),
+    /// Chooses the backend for a layer as an engine does, and says why not the ones before it.
+    Select(Box<select::Arguments>),
     /// Lists the rows of the table.
     Backends(backends::Arguments),
     /// Says what one row asks for, and what travels to it on each transport.
@@ -92,6 +96,7 @@ pub(crate) fn run() -> ExitCode {
     let out = &mut io::stdout();
     let done = match Arguments::parse().command {
         Command::Verify(arguments) => verify::run(&arguments, out),
+        Command::Select(arguments) => select::run(*arguments, out),
         Command::Backends(arguments) => backends::run(&arguments, out),
         Command::Show(arguments) => show::run(&arguments, out),
         Command::Layout(arguments) => layout::run(&arguments, out),

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use scalewright::backend::{Contract, Kernel, Known};
+use scalewright::backend::{Contract, Kernel};
 use scalewright::config::ActivationFunction;
 use scalewright::conformance::{self, Case, Measure, Misread, TOLERANCE, measure};
 use scalewright::generated::BackendId;
 use serde_json::json;
 
-use super::{Trouble, question};
+use super::{Trouble, contract, question};
 use family::Family;
 use layer::{Agreement, Layer};
 
@@ -257,22 +257,10 @@ impl Report<'_> {
             out,
             "{:32} {error_quantised:>10.2e} {error_layer:>10.2e} {misread:>10} {milliseconds:>9.1}  {}{remark}",
             id.name(),
-            contract(id.contract()),
+            contract::in_a_line(id.contract()),
         )?;
         row.changes.iter().try_for_each(|change| writeln!(out, "{:32} {change}", ""))
     }
-}
-
-/// The contract in one line.
-fn contract(contract: &Contract) -> String {
-    let input = &contract.gemm1_input;
-    let tokens: Vec<_> = input.formats.iter().map(|format| format.name).collect();
-    let layout = match input.layout {
-        Known::Is(layout) if layout.prepared == layout.kernel => layout.kernel.name.to_owned(),
-        Known::Is(layout) => format!("{} to {}", layout.prepared.name, layout.kernel.name),
-        Known::Vendor(why) => why.to_owned(),
-    };
-    format!("{} weights, {} tokens, scales {layout}", contract.weight.format.name, tokens.join(" or "))
 }
 
 #[cfg(test)]
