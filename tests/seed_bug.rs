@@ -171,8 +171,8 @@ fn everything_follows_the_layout_in_the_table() {
     };
     let contract = "Known::Is(InputLayout::same(&layouts::SWIZZLED_128X4))";
     let reads = "reads(formats::Mxfp8, layouts::Swizzled128x4)";
-    let deliveries = "deliveries: transports::MXFP8_SWIZZLED_128X4";
-    let said = [(contract, 2), (reads, 1), (deliveries, 1)];
+    let routes = "routes: transports::TO_MXFP8_SWIZZLED_128X4";
+    let said = [(contract, 2), (reads, 1), (routes, 1)];
     let linear = |words: &str| words.replace("SWIZZLED_128X4", "LINEAR").replace("Swizzled128x4", "Linear");
     for (words, times) in said {
         assert_eq!(count(&before, words), times, "before: {words}");
@@ -181,7 +181,7 @@ fn everything_follows_the_layout_in_the_table() {
     }
 
     // No other row is handed the swizzle.
-    let list = "pub static MXFP8_SWIZZLED_128X4:";
+    let list = "pub static TO_MXFP8_SWIZZLED_128X4:";
     assert!(before["transports.rs"].contains(list) && !after["transports.rs"].contains(list));
 
     // No other row has its tokens quantised into the swizzle.

@@ -369,7 +369,7 @@ record! {
         all2all: Option<Vec<All2all>>,
         grouping: GroupingWord,
         devices: Option<Devices>,
-        hidden_sizes: Option<Vec<At<usize>>>,
+        hidden_sizes: Option<Vec<usize>>,
         refuses: Option<Vec<Incompatible>>,
         facts: Option<Vec<Fact>>,
         payload: Option<At<Vec<TransportPayload>>>,
@@ -382,7 +382,7 @@ record! {
         format: Name,
         wire: Option<Name>,
         quantize: Option<At<QuantizeWhen>>,
-        hidden_multiple: Option<At<usize>>,
+        hidden_multiple: Option<usize>,
         refuse: Option<At<String>>,
     }
 }

@@ -7,8 +7,9 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use scalewright_codegen::diagnostic::Code;
 use scalewright_codegen::model::names::{is_taken_type, type_name};
+use scalewright_codegen::model::transport::Delivery;
 use scalewright_codegen::model::words::{Activation, GemmType};
-use scalewright_codegen::model::{Backend, Delivery, Fit, Kernel, Known, Multiples, Scales, Table};
+use scalewright_codegen::model::{Backend, Fit, Kernel, Known, Multiples, Scales, Table};
 use scalewright_codegen::{Checked, Source, check, emit};
 
 fn contracts() -> Checked {
@@ -50,7 +51,7 @@ fn an_open_row_is_described() {
 fn deepep_v2_delivers_as_each_row_reads() {
     let Checked { table, .. } = contracts();
     let transport = &table.transports[0];
-    let delivery = |name: &str| match transport.delivery(row(&table, name)) {
+    let delivery = |name: &str| match transport.delivery(row(&table, name)).0 {
         Delivery::Local => "local".to_owned(),
         Delivery::Direct(None) => "as it is".to_owned(),
         Delivery::Direct(Some(wire)) => format!("as it is, in {}", wire.name),

@@ -140,8 +140,8 @@ fn every_finding_is_reported_at_once() {
         26 E0105 `generatd` is not a kind of kernel
         32 E0105 `round` is not a rounding rule
         33 E0106 `0` is out of range
-        36 E0105 `global` is not a scope of a transport
-        39 E0301 there is no backend `frist`
+        37 E0105 `global` is not a scope of a transport
+        40 E0301 there is no backend `frist`
     "#]]
     .assert_eq(&(found.join("\n") + "\n"));
     // Nothing is said to be missing that is merely broken.

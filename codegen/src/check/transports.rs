@@ -44,26 +44,16 @@ impl Checker<'_> {
             }
         };
         let devices = transport.devices.as_ref().map(|devices| self.devices(devices));
-        let hidden_sizes = transport.hidden_sizes.as_deref().unwrap_or_default();
-        for size in hidden_sizes {
-            self.positive(size, "a hidden size");
-        }
         Some(Transport {
             name: name.value.clone(),
             all2all: transport.all2all.clone().unwrap_or_default(),
             grouping: transport.grouping,
             devices: devices.flatten(),
-            hidden_sizes: hidden_sizes.iter().map(|size| size.value).collect(),
+            hidden_sizes: transport.hidden_sizes.clone().unwrap_or_default(),
             refuses: transport.refuses.clone().unwrap_or_default(),
             facts: facts(transport.facts.as_ref()),
             carries,
         })
-    }
-
-    fn positive(&mut self, number: &At<usize>, what: &str) {
-        if number.value == 0 {
-            self.error(Code::E0505, &number.span, format!("{what} of 0 is that of nothing"));
-        }
     }
 
     fn payloads(&mut self, payloads: &[schema::TransportPayload]) -> Vec<Payload> {
@@ -88,9 +78,6 @@ impl Checker<'_> {
 
     fn payload(&mut self, payload: &schema::TransportPayload) -> Option<Payload> {
         let format = self.format(&payload.format)?;
-        if let Some(multiple) = &payload.hidden_multiple {
-            self.positive(multiple, "a multiple");
-        }
         let wire = match (&payload.quantize, &payload.refuse) {
             (Some(quantize), None) => self.wire(payload, quantize, &format)?,
             (None, Some(why)) => Wire::Refused(why.value.clone()),
@@ -102,7 +89,7 @@ impl Checker<'_> {
                 return None;
             }
         };
-        let hidden_multiple = payload.hidden_multiple.as_ref().map_or(1, |multiple| multiple.value);
+        let hidden_multiple = payload.hidden_multiple.unwrap_or(1);
         Some(Payload { format, wire, hidden_multiple })
     }
 

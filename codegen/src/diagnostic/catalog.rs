@@ -107,8 +107,6 @@ catalog! {
         "What is quantised before dispatch has block scales and a wire layout for them. What is quantised after has neither.";
     E0504, "a transport that carries nothing",
         "A transport lists what it carries, or says that it is local.";
-    E0505, "a size of nothing",
-        "Sizes and multiples of a transport are at least 1.";
     E0601, "a row twice in an order",
         "The second place would never be reached.";
     E0602, "a row that is not executed here",
