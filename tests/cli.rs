@@ -1,9 +1,11 @@
-//! The program as people call it: `quantize`, `relayout`, `dequantize` and `layout`.
+//! The program as people call it: `quantize`, `relayout`, `dequantize`, `layout` and `show`.
 
 #[path = "cli/picture.rs"]
 mod picture;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/show.rs"]
+mod show;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
