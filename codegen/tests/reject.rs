@@ -503,6 +503,24 @@ fn a_row_that_another_covers_is_never_reached() {
         assert_eq!(ruled(change), [""; 0], "{change}");
     }
     assert_eq!(ruled("drop = [\"narrow\"]"), ["W0703"]);
+    // This crate's own order looks at no class: only at schemes and activation functions.
+    assert_eq!(
+        codes(&format!("{text}[oracle.mxfp4.native]\norder = [\"narrow\", \"open\"]\n")),
+        ["W0703"; 2]
+    );
+    // Members that serve the scheme of a request come first.
+    let schemes = "[scheme.a]\nweight = \"mxfp4\"\n[scheme.b]\nweight = \"mxfp4\"\n";
+    let preferred = |first: &str, second: &str| {
+        let serving = |text: String, row: &str, scheme: &str| {
+            let experts = format!("experts = \"{row}\"\n");
+            text.replace(&experts, &format!("{experts}serves = [\"{scheme}\"]\n"))
+        };
+        let text = serving(serving(text.to_owned(), "open", first), "narrow", second);
+        let order = format!("{schemes}[oracle.mxfp4.vllm]\ninput = \"preferred\"\n");
+        codes(&text.replace("[oracle.mxfp4.vllm]\n", &order))
+    };
+    assert_eq!(preferred("a", "a"), ["W0703"]);
+    assert_eq!(preferred("a", "b"), [""; 0]);
     // A device that its classes do not run on.
     let elsewhere = text.replace("experts = \"narrow\"", "experts = \"narrow\"\ndevices = [\"sm_100\"]");
     let report = report("table.toml", &elsewhere);

@@ -20,9 +20,9 @@ impl Checker<'_> {
             for (engine, order) in
                 engines.into_iter().filter_map(|(engine, order)| Some((engine, order.as_ref()?)))
             {
-                let order = self.engine_order(engine, order, backends, &table.backend);
-                self.rivals(&order, &table.backend);
-                orders.push(order);
+                let checked = self.engine_order(engine, order, backends, &table.backend);
+                self.rivals(&checked, order, &table.backend);
+                orders.push(checked);
             }
             oracles.push(Oracle { family: family.value.clone(), orders });
         }

@@ -10,24 +10,28 @@ use crate::model::Backend;
 use crate::model::select::{Change, EngineOrder, Member};
 use crate::model::words::InputRule;
 use crate::read::Named;
-use crate::schema;
+use crate::schema::{self, Name};
 use crate::source::Span;
 
 impl Checker<'_> {
-    /// Findings about the rows of a checked order.
-    pub(super) fn rivals(&mut self, order: &EngineOrder, written: &Named<schema::Backend>) {
-        let place = |row: &Backend| {
-            let named = written.entries.iter().find(|(name, _)| name.value == row.name);
-            named.map(|(name, _)| name.span.clone()).unwrap_or_default()
-        };
+    /// Findings about the rows of `order`, which is checked; `written` is what stands in the table.
+    pub(super) fn rivals(
+        &mut self,
+        order: &EngineOrder,
+        written: &schema::EngineOrder,
+        rows: &Named<schema::Backend>,
+    ) {
+        let headers = || rows.entries.iter().map(|(name, _)| name);
+        let header = |row: &Backend| place(headers(), row);
         for member in order.members.iter().chain(&order.explicit) {
-            self.share_classes(member, &place);
-            self.undecided(order, member, &place);
-            self.without_device(order, member, &place);
+            self.share_classes(member, &header);
+            self.undecided(order, member, &header);
+            self.without_device(order, member, &header);
         }
+        let in_order = |row: &Backend| place(written.order.iter(), row);
         for (index, member) in order.members.iter().enumerate() {
             for row in &member.rows {
-                self.covered(order, &order.members[..index], (member, row), &place);
+                self.covered(order, &order.members[..index], (member, row), &in_order);
             }
         }
     }
@@ -113,6 +117,11 @@ impl Checker<'_> {
             );
         }
     }
+}
+
+/// Where the name of `row` stands among `names`.
+fn place<'a>(mut names: impl Iterator<Item = &'a Name>, row: &Backend) -> Span {
+    names.find(|name| name.value == row.name).map(|name| name.span.clone()).unwrap_or_default()
 }
 
 /// What decides between rows of a member.
