@@ -1,4 +1,4 @@
-//! The program as people call it: `quantize`, `relayout`, `dequantize`, `layout` and `select`.
+//! The program as people call it: `quantize`, `relayout`, `dequantize`, `layout`, `show` and `select`.
 
 #[path = "cli/picture.rs"]
 mod picture;
@@ -6,6 +6,8 @@ mod picture;
 mod refusals;
 #[path = "cli/select.rs"]
 mod select;
+#[path = "cli/show.rs"]
+mod show;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

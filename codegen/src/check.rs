@@ -2,6 +2,8 @@
 
 mod entries;
 mod oracles;
+mod reach;
+mod rivals;
 mod rows;
 mod select;
 mod transports;

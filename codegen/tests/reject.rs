@@ -430,3 +430,112 @@ fn a_refusal_names_a_row_of_its_order() {
     assert_eq!(codes(&refuse(row)), [""; 0]);
     assert_eq!(codes(&refuse("nobody")), ["E0604"]);
 }
+
+/// Two rows of one member are told apart by what the oracle looks at, and by nothing else.
+#[test]
+fn rows_of_a_member_are_told_apart() {
+    let text = Code::E0605.example();
+    let all = "requires = { devices = [\"sm_90\", \"sm_100\"] }";
+    let one = "[oracle.mxfp4.vllm]\norder";
+    let scheme = "[scheme.a]\nweight = \"mxfp4\"\n[scheme.b]\nweight = \"mxfp4\"\n";
+    let served = |input: &str| {
+        let text = text.replace("devices = [\"sm_90\"]\n", "serves = [\"a\"]\n");
+        let text =
+            text.replace("experts = \"triton\"\nkernel", "experts = \"triton\"\nserves = [\"b\"]\nkernel");
+        text.replace(one, &format!("{scheme}[oracle.mxfp4.vllm]\n{input}order"))
+    };
+    assert_eq!(codes(&served("")), [""; 0]);
+    // An order that does not look at schemes when it picks a row.
+    for input in ["input = \"preferred\"\n", "input = \"ignored\"\n"] {
+        assert_eq!(codes(&served(input)), ["E0605"]);
+    }
+    let two = text.replace(all, &format!("{all}\n[[experts.triton]]\nclass = \"Batched\""));
+    let by_class = |first: &str, second: &str| {
+        let of = |class: &str| format!("experts = \"triton\"\nclasses = [\"{class}\"]\n");
+        let text = two.replacen("experts = \"triton\"\n", &of(first), 1);
+        codes(&text.replacen("experts = \"triton\"\nkernel", &format!("{}kernel", of(second)), 1))
+    };
+    assert_eq!(by_class("TritonExperts", "Batched"), [""; 0]);
+    assert_eq!(by_class("Batched", "Batched"), ["E0605"]);
+    let apart =
+        text.replace("experts = \"triton\"\nkernel", "experts = \"triton\"\ndevices = [\"sm_100\"]\nkernel");
+    assert_eq!(codes(&apart), [""; 0]);
+    // Nobody asks for the device of a row that has no classes.
+    let without = apart.replace("experts = \"triton\"\n", "");
+    assert!(codes(&without).contains(&"E0605"), "{}", report("table.toml", &without));
+}
+
+/// A row is only said to be never reached where that is certain.
+#[test]
+fn a_row_that_another_covers_is_never_reached() {
+    let text = Code::W0703.example();
+    let with = |old: &str, new: &str| {
+        assert!(text.contains(old), "{old}");
+        codes(&text.replace(old, new))
+    };
+    let first = "class = \"OpenExperts\"\nrequires = { devices = [\"sm_90\", \"sm_100\"]";
+    for more in [
+        "library = [\"quark\"]",
+        "routing = [\"default\"]",
+        "all2all = []",
+        "all2all_refused = [\"nixl_ep\"]",
+        "expert_parallel = \"required\"",
+        "data_parallel_max = 1",
+        "hidden_multiple = 64",
+        "activation_format = \"batched\"",
+        "activation = [\"gelu\"]",
+    ] {
+        assert_eq!(with(first, &format!("{first}, {more}")), [""; 0], "{more}");
+    }
+    let narrow = "class = \"NarrowExperts\"";
+    assert_eq!(with(narrow, &format!("{narrow}\noffers = [\"lora\"]")), [""; 0]);
+    assert_eq!(with("class = \"OpenExperts\"", "class = \"OpenExperts\"\nkind = \"monolithic\""), [""; 0]);
+    assert_eq!(with("devices = [\"sm_90\"], ", ""), [""; 0]);
+    assert_eq!(
+        with("order = [\"open\", \"narrow\"]", "order = [\"open\"]\nexplicit = [\"narrow\"]"),
+        [""; 0]
+    );
+    assert_eq!(with("order = [\"open\", \"narrow\"]", "order = [\"narrow\", \"open\"]"), [""; 0]);
+    let ruled = |change: &str| {
+        let rule = format!("[[oracle.mxfp4.vllm.reorder]]\nwhen = {{ device = [\"sm_90\"] }}\n{change}\n");
+        codes(&format!("{text}{rule}"))
+    };
+    for change in ["move = \"narrow\"\nto = \"first\"", "drop = [\"open\"]", "only = [\"narrow\"]"] {
+        assert_eq!(ruled(change), [""; 0], "{change}");
+    }
+    assert_eq!(ruled("drop = [\"narrow\"]"), ["W0703"]);
+    // This crate's own order looks at no class: only at schemes and activation functions.
+    assert_eq!(
+        codes(&format!("{text}[oracle.mxfp4.native]\norder = [\"narrow\", \"open\"]\n")),
+        ["W0703"; 2]
+    );
+    // Members that serve the scheme of a request come first.
+    let schemes = "[scheme.a]\nweight = \"mxfp4\"\n[scheme.b]\nweight = \"mxfp4\"\n";
+    let preferred = |first: &str, second: &str| {
+        let serving = |text: String, row: &str, scheme: &str| {
+            let experts = format!("experts = \"{row}\"\n");
+            text.replace(&experts, &format!("{experts}serves = [\"{scheme}\"]\n"))
+        };
+        let text = serving(serving(text.to_owned(), "open", first), "narrow", second);
+        let order = format!("{schemes}[oracle.mxfp4.vllm]\ninput = \"preferred\"\n");
+        codes(&text.replace("[oracle.mxfp4.vllm]\n", &order))
+    };
+    assert_eq!(preferred("a", "a"), ["W0703"]);
+    assert_eq!(preferred("a", "b"), [""; 0]);
+    // A device that its classes do not run on.
+    let elsewhere = text.replace("experts = \"narrow\"", "experts = \"narrow\"\ndevices = [\"sm_100\"]");
+    let report = report("table.toml", &elsewhere);
+    assert!(report.to_string().contains("its classes run on none of its devices"), "{report}");
+}
+
+/// A row that only this crate's own order has is not reached by vLLM's names.
+#[test]
+fn names_that_choose_nothing_are_found() {
+    let text = Code::W0703.example().replace("\"open\", \"narrow\"", "\"open\"");
+    let native = format!("{text}[oracle.mxfp4.native]\norder = [\"narrow\"]\n");
+    assert_eq!(codes(&native), ["W0702"]);
+    assert_eq!(
+        codes(&native.replace("vllm = { backend = \"NARROW\", flags = [\"narrow\"] }\n", "")),
+        [""; 0]
+    );
+}

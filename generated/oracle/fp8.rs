@@ -471,12 +471,6 @@ pub static ORACLE: Oracle = Oracle {
                     refuse: &[],
                 },
                 Member {
-                    name: "deepgemm_fp8_block_sm100",
-                    flags: &["deepgemm_fp8_block_sm100"],
-                    rows: &[&backends::deepgemm_fp8_block_sm100::CONTRACT],
-                    refuse: &[],
-                },
-                Member {
                     name: "cutlass_fp8_per_token",
                     flags: &["cutlass_fp8_per_token"],
                     rows: &[&backends::cutlass_fp8_per_token::CONTRACT],
@@ -489,7 +483,14 @@ pub static ORACLE: Oracle = Oracle {
                     refuse: &[],
                 },
             ],
-            explicit: &[],
+            explicit: &[
+                Member {
+                    name: "deepgemm_fp8_block_sm100",
+                    flags: &["deepgemm_fp8_block_sm100"],
+                    rows: &[&backends::deepgemm_fp8_block_sm100::CONTRACT],
+                    refuse: &[],
+                },
+            ],
             ignored_names: &[],
             refuse: &[],
             reorder: &[],

@@ -311,6 +311,8 @@ pub static ORACLE: Oracle = Oracle {
                     rows: &[&backends::marlin_mxfp4::CONTRACT],
                     refuse: &[],
                 },
+            ],
+            explicit: &[
                 Member {
                     name: "triton_mxfp4_sm90",
                     flags: &["triton_mxfp4_sm90"],
@@ -324,7 +326,6 @@ pub static ORACLE: Oracle = Oracle {
                     refuse: &[],
                 },
             ],
-            explicit: &[],
             ignored_names: &[],
             refuse: &[],
             reorder: &[],

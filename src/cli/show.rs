@@ -1,5 +1,7 @@
 //! `scalewright show`: a contract in words.
 
+mod classes;
+
 use std::fmt::Display;
 use std::io::Write;
 
@@ -9,7 +11,6 @@ use scalewright::backend::{
 };
 use scalewright::format::{FormatSpec, Reach};
 use scalewright::generated::BackendId;
-use scalewright::oracle::Requires;
 use scalewright::transport;
 
 use super::{Trouble, question};
@@ -49,7 +50,7 @@ fn describe(lines: &mut Vec<String>, contract: &Contract) {
     for (name, words) in transport::describe(contract) {
         lines.push(format!("  {name}: {words}"));
     }
-    experts(lines, contract);
+    classes::describe(lines, contract);
     if !contract.facts.is_empty() {
         lines.push("\nFacts".to_owned());
         for fact in contract.facts {
@@ -200,45 +201,4 @@ fn activations(lines: &mut Vec<String>, contract: &Contract) {
 
 fn list(words: &[impl Display]) -> String {
     words.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn experts(lines: &mut Vec<String>, contract: &Contract) {
-    if contract.experts.is_empty() {
-        return;
-    }
-    lines.push("\nvLLM's classes, in order".to_owned());
-    for class in contract.experts {
-        lines.push(format!("  {}{}", class.name, requires(&class.requires)));
-    }
-}
-
-fn requires(requires: &Requires) -> String {
-    let mut words = Vec::new();
-    if let Some(devices) = requires.devices {
-        words.push(format!("on {}", list(devices)));
-    }
-    if !requires.libraries.is_empty() {
-        words.push(format!("with {}", list(requires.libraries)));
-    }
-    if let Some(methods) = requires.routing {
-        words.push(format!("routing {}", list(methods)));
-    }
-    match requires.all2all {
-        None => {}
-        Some([]) => words.push("no all-to-all".to_owned()),
-        Some(all2all) => words.push(format!("all-to-all {}", list(all2all))),
-    }
-    if !requires.all2all_refused.is_empty() {
-        words.push(format!("not behind {}", list(requires.all2all_refused)));
-    }
-    if let Some(max) = requires.data_parallel_max {
-        words.push(format!("at most {max} data-parallel ranks"));
-    }
-    if let Some(gemm_type) = requires.gemm_type {
-        words.push(format!("{gemm_type} GEMM"));
-    }
-    if let Some(multiple) = requires.hidden_multiple {
-        words.push(format!("hidden sizes in multiples of {multiple}"));
-    }
-    if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) }
 }

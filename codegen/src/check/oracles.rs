@@ -20,35 +20,41 @@ impl Checker<'_> {
             for (engine, order) in
                 engines.into_iter().filter_map(|(engine, order)| Some((engine, order.as_ref()?)))
             {
-                orders.push(self.engine_order(engine, order, backends, &table.backend));
+                let checked = self.engine_order(engine, order, backends, &table.backend);
+                self.rivals(&checked, order, &table.backend);
+                orders.push(checked);
             }
             oracles.push(Oracle { family: family.value.clone(), orders });
         }
         oracles
     }
 
-    /// Rows that no oracle ever chooses; in a table that has oracles, and where all of them are read.
+    /// Rows that no oracle ever chooses, and names of vLLM's that select nothing; in a table that has
+    /// oracles, and where all of them are read.
     pub(super) fn unreachable_rows(&mut self, table: &schema::Table) {
-        let orders =
-            table.oracle.entries.iter().flat_map(|(_, oracle)| [&oracle.vllm, &oracle.native]).flatten();
-        let ordered: BTreeSet<&str> = orders
-            .flat_map(|order| order.order.iter().chain(order.explicit.iter().flatten()))
-            .map(|name| name.value.as_str())
-            .collect();
         if table.oracle.entries.is_empty() || !table.oracle.is_complete() {
             return;
         }
-        for (name, _) in
-            table.backend.entries.iter().filter(|(name, _)| !ordered.contains(name.value.as_str()))
-        {
-            self.push(
-                Diagnostic::new(
-                    Code::W0702,
-                    name.span.clone(),
+        let oracles = || table.oracle.entries.iter().map(|(_, oracle)| oracle);
+        let vllm = listed(oracles().filter_map(|oracle| oracle.vllm.as_ref()));
+        let native = listed(oracles().filter_map(|oracle| oracle.native.as_ref()));
+        for (name, row) in &table.backend.entries {
+            let is_named = row.vllm.is_some() && oracles().any(|oracle| oracle.vllm.is_some());
+            let (message, help) = match (vllm.contains(&*name.value), native.contains(&*name.value)) {
+                (false, false) => (
                     format!("`{}` is in no order, so it is never chosen", name.value),
-                )
-                .help("add it to an `[oracle.….vllm]` or `[oracle.….native]` order"),
-            );
+                    "add it to an `[oracle.….vllm]` or `[oracle.….native]` order",
+                ),
+                (false, true) if is_named => (
+                    format!(
+                        "`{}` is in none of vLLM's orders, so vLLM's names for it choose nothing",
+                        name.value
+                    ),
+                    "add it to an `[oracle.….vllm]` order or its `explicit`, or remove `vllm` from the row",
+                ),
+                _ => continue,
+            };
+            self.push(Diagnostic::new(Code::W0702, name.span.clone(), message).help(help));
         }
     }
 
@@ -233,6 +239,12 @@ impl Checker<'_> {
         };
         Some(Reorder { when: when?, change: change? })
     }
+}
+
+/// The rows that stand in one of `orders`.
+fn listed<'a>(orders: impl Iterator<Item = &'a schema::EngineOrder>) -> BTreeSet<&'a str> {
+    let names = orders.flat_map(|order| order.order.iter().chain(order.explicit.iter().flatten()));
+    names.map(|name| name.value.as_str()).collect()
 }
 
 /// What keeps a rule from being one change.

@@ -115,10 +115,16 @@ catalog! {
         "A rule moves a row before, after, or to an end; drops rows; or keeps only some.";
     E0604, "a rule about another order",
         "A rule changes the order it stands in, so it names rows of that order.";
+    E0605, "nothing decides between two rows",
+        "Rows of one member of the engine's enum are tried as one, and the oracle takes the one whose classes, devices and schemes fit the request. Where two fit, which one is taken would be an accident of the table.";
+    E0606, "classes that are not tried",
+        "Rows of one member of the engine's enum share its classes. Those of the first row are tried, so others would be ignored.";
     W0701, "described, not executed",
         "The row says that its kernel is generated, but leaves something open that running it takes.";
     W0702, "never chosen",
-        "The row is in no order of any oracle, so it can be named but is never selected.";
+        "The row is in no order of any oracle, so it can be named but is never selected; or it has vLLM's names and is in no order of vLLM's.";
+    W0703, "never reached",
+        "The row stands in an order that never comes to it: a row before it accepts every request that it accepts, or its classes run on none of its devices.";
 }
 
 impl Code {
