@@ -610,7 +610,8 @@ pub static CPU_INT8: &[ExpertsClass] = &[
         .offers(&[Feature::LoadBalancing])
         .requires(
             Requires::NOTHING
-                .devices(&[])
+                .devices(&[Device::CpuArm])
+                .libraries(&["vllm_arm"])
                 .activations(&[Function::Silu, Function::GeluTanh])
                 .expert_parallel(Need::Refused),
         )
@@ -1656,7 +1657,12 @@ pub static RDNA3: &[ExpertsClass] = &[
     ExpertsClass::MODULAR
         .name("Rdna3WNA16Experts")
         .offers(&[Feature::Plain])
-        .requires(Requires::NOTHING.devices(&[]).all2all(&[])),
+        .requires(
+            Requires::NOTHING
+                .devices(&[Device::Gfx1100])
+                .libraries(&["vllm_rocm"])
+                .all2all(&[]),
+        ),
 ];
 
 /// `[[experts.triton]]`

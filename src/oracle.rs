@@ -236,6 +236,10 @@ impl NoSelection {
                 format!("no {family} backend fits, and none was tried")
             }
             Self::NothingFits { family, .. } => format!("no {family} backend fits"),
+            Self::AskedFor { family, asked, rejected } if rejected.is_empty() => format!(
+                "the {family} backend asked for ({asked}) has no place in the order here: it does not serve the \
+                 scheme that is asked for, or a rule takes it out"
+            ),
             Self::AskedFor { family, asked, .. } => {
                 format!("the {family} backend asked for ({asked}) does not fit")
             }

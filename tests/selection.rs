@@ -132,6 +132,8 @@ impl Fields {
             "pip" => &["quark", "b12x", "hpc", "aiter"],
             _ => &["quark", "b12x", "hpc", "aiter", "flashinfer", "deep_gemm", "triton_kernels", "humming"],
         };
+        // The wheel that was run was built for NVIDIA devices and x86.
+        let missing = missing.iter().chain(&["vllm_arm", "vllm_rocm"]);
         let mut settings = Vec::new();
         for setting in SETTINGS {
             if let Some(value) = self.environment.get(setting.variable) {
@@ -156,7 +158,7 @@ impl Fields {
             request.checkpoint = Some(format.parse::<Checkpoint>().unwrap());
             request.group = Some(group.parse().unwrap_or(0));
         }
-        request.missing_libraries = missing.iter().map(|library| (*library).to_owned()).collect();
+        request.missing_libraries = missing.map(|library| (*library).to_owned()).collect();
         request.scheme = Some(scheme.to_owned());
         request.intermediate = intermediate;
         request.experts = experts;

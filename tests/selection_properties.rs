@@ -11,8 +11,8 @@ use scalewright::backend::{Activation, Kernel};
 use scalewright::generated::oracle::{DROPPED, ORACLES};
 use scalewright::generated::settings::SETTINGS;
 use scalewright::oracle::{
-    All2all, Change, Checkpoint, Choice, Device, Engine, Feature, GemmType, InputRule, Member, NoSelection,
-    Oracle, Order, Parallel, Rejected, Request, RoutingMethod, Selection, Switch, TokenType, evaluate,
+    All2all, Checkpoint, Device, Engine, Feature, GemmType, InputRule, Member, NoSelection, Oracle, Order,
+    Parallel, Rejected, Request, RoutingMethod, Selection, Switch, TokenType, evaluate,
 };
 use scalewright_codegen::model::words::{Library, Word};
 
@@ -173,26 +173,14 @@ fn check_refusals(order: &Order, refusals: &[Rejected]) -> Result<(), TestCaseEr
     Ok(())
 }
 
-/// Whether a rule of the table puts `member` in the place of what was asked for by name. vLLM does so
-/// where it chooses before it looks at the name.
-fn is_forced(order: &Order, member: &str) -> bool {
-    order
-        .reorder
-        .iter()
-        .filter(|rule| rule.when.choice != Some(Choice::Automatic))
-        .any(|rule| matches!(rule.change, Change::Force(members) if members.contains(&member)))
-}
-
 /// What is asked for by name is chosen, or refused in so many words.
 fn check_name(
     order: &Order,
     name: &str,
     answer: &Result<Selection, NoSelection>,
 ) -> Result<(), TestCaseError> {
-    let is_its = |backend: &str| {
-        is_forced(order, backend)
-            || members(order).any(|member| member.name == backend && member.flags.contains(&name))
-    };
+    let is_its =
+        |backend: &str| members(order).any(|member| member.name == backend && member.flags.contains(&name));
     for refused in rejected(answer) {
         prop_assert!(is_its(refused.backend), "{refused}, and {name} was asked for");
     }

@@ -232,11 +232,13 @@ pub static ORACLE: Oracle = Oracle {
                     change: Change::Drop(&["BATCHED_TRITON"]),
                 },
                 Reorder {
-                    when: When::ALWAYS.all2all(&[All2all::Moonep]),
+                    when: When::ALWAYS
+                        .all2all(&[All2all::Moonep])
+                        .choice(Choice::Automatic),
                     change: Change::Force(&["MOONEP"]),
                 },
                 Reorder {
-                    when: When::ALWAYS.has(&[Feature::Lora]),
+                    when: When::ALWAYS.choice(Choice::Automatic).has(&[Feature::Lora]),
                     change: Change::Force(&["FLASHINFER_TRTLLM", "TRITON"]),
                 },
             ],

@@ -289,6 +289,8 @@ words! {
         Humming = "humming",
         Quark = "quark",
         TritonKernels = "triton_kernels",
+        VllmArm = "vllm_arm",
+        VllmRocm = "vllm_rocm",
     }
 }
 
