@@ -13,6 +13,8 @@ pub static KERNELS: &[(&str, &str)] = &[
         "quantize_fp8_1x128_ue8m0_packed_ue8m0",
         include_str!("cuda/quantize_fp8_1x128_ue8m0_packed_ue8m0.cu"),
     ),
+    ("quantize_fp8_1x64_linear", include_str!("cuda/quantize_fp8_1x64_linear.cu")),
+    ("quantize_mxfp4_linear", include_str!("cuda/quantize_mxfp4_linear.cu")),
     ("quantize_mxfp8_linear", include_str!("cuda/quantize_mxfp8_linear.cu")),
     (
         "quantize_mxfp8_packed_ue8m0_rows",

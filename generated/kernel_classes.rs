@@ -2,7 +2,7 @@
 
 //! Kernel classes of engines.
 
-use ::scalewright::backend::Activation as Function;
+use ::scalewright::row::functions;
 use ::scalewright::oracle::{
     ActivationFormat, Aiter, All2all, Choice, ClassKind, Device, ExpertsClass, Feature,
     GemmType, Need, Range, Refusal, Requires, RoutingMethod, Stated, Switch, TokenType,
@@ -24,13 +24,7 @@ pub static AITER_FP8: &[ExpertsClass] = &[
                     &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
                 )
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::Swigluoai,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                    ],
+                    functions![Silu, Gelu, Swigluoai, Situ, SwigluoaiUninterleave],
                 )
                 .all2all_refused(
                     &[
@@ -51,13 +45,7 @@ pub static AITER_FP8: &[ExpertsClass] = &[
                     &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
                 )
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::Swigluoai,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                    ],
+                    functions![Silu, Gelu, Swigluoai, Situ, SwigluoaiUninterleave],
                 )
                 .all2all_refused(
                     &[
@@ -78,13 +66,7 @@ pub static AITER_FP8: &[ExpertsClass] = &[
                     &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
                 )
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::Swigluoai,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                    ],
+                    functions![Silu, Gelu, Swigluoai, Situ, SwigluoaiUninterleave],
                 )
                 .all2all_refused(
                     &[
@@ -109,13 +91,7 @@ pub static AITER_MXFP4: &[ExpertsClass] = &[
                     &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
                 )
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::Swigluoai,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                    ],
+                    functions![Silu, Gelu, Swigluoai, Situ, SwigluoaiUninterleave],
                 )
                 .all2all_refused(
                     &[
@@ -144,24 +120,16 @@ pub static AITER_MXFP8: &[ExpertsClass] = &[
                 Refusal::new(
                     When::ALWAYS
                         .activations(
-                            &[
-                                Function::Gelu,
-                                Function::GeluTanh,
-                                Function::Relu2,
-                                Function::Swigluoai,
-                                Function::Swiglustep,
-                                Function::Situ,
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
-                                Function::Relu2NoMul,
+                            functions![
+                                Gelu, GeluTanh, Relu2, Swigluoai, Swiglustep, Situ,
+                                SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul
                             ],
                         ),
                     Stated::ActivationMx,
                 ),
                 Refusal::new(
                     When::ALWAYS
-                        .activations(&[Function::SwigluoaiUninterleave])
+                        .activations(functions![SwigluoaiUninterleave])
                         .lacks(&[Feature::Alpha]),
                     Stated::SwigluParams,
                 ),
@@ -183,13 +151,7 @@ pub static AITER_UNQUANTIZED: &[ExpertsClass] = &[
                     &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
                 )
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::Swigluoai,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                    ],
+                    functions![Silu, Gelu, Swigluoai, Situ, SwigluoaiUninterleave],
                 )
                 .all2all_refused(
                     &[
@@ -211,7 +173,7 @@ pub static AITER_W4A16: &[ExpertsClass] = &[
                 .devices(&[Device::Gfx942, Device::Gfx950, Device::Gfx1250])
                 .libraries(&["aiter"])
                 .settings(&[(&settings::AITER, Switch::On)])
-                .activations(&[Function::Silu, Function::Swigluoai])
+                .activations(functions![Silu, Swigluoai])
                 .routing(
                     &[
                         RoutingMethod::Renormalize,
@@ -237,13 +199,7 @@ pub static AITER_W4A4: &[ExpertsClass] = &[
                 .settings(
                     &[(&settings::AITER, Switch::On), (&settings::AITER_MOE, Switch::On)],
                 )
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Swigluoai,
-                        Function::SwigluoaiUninterleave,
-                    ],
-                )
+                .activations(functions![Silu, Swigluoai, SwigluoaiUninterleave])
                 .routing(
                     &[
                         RoutingMethod::Renormalize,
@@ -268,7 +224,7 @@ pub static AITER_W4A8: &[ExpertsClass] = &[
                 .devices(&[Device::Gfx950, Device::Gfx1250])
                 .libraries(&["aiter"])
                 .settings(&[(&settings::AITER, Switch::On)])
-                .activations(&[Function::Swigluoai])
+                .activations(functions![Swigluoai])
                 .routing(&[RoutingMethod::Renormalize, RoutingMethod::RenormalizeNaive])
                 .all2all(&[])
                 .data_parallel_max(1)
@@ -285,14 +241,7 @@ pub static B12X_MXFP4_BF16: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM120_FAMILY)
                 .libraries(&["b12x"])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
-                    ],
-                )
+                .activations(functions![Silu, Situ, SwigluoaiUninterleave, Relu2NoMul])
                 .expert_parallel(Need::Refused),
         )
         .refuses_first(
@@ -315,14 +264,7 @@ pub static B12X_MXFP4_MXFP8: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM120_FAMILY)
                 .libraries(&["b12x"])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
-                    ],
-                )
+                .activations(functions![Silu, Situ, SwigluoaiUninterleave, Relu2NoMul])
                 .expert_parallel(Need::Refused),
         )
         .refuses_first(
@@ -330,23 +272,15 @@ pub static B12X_MXFP4_MXFP8: &[ExpertsClass] = &[
                 Refusal::new(When::ALWAYS.has(&[Feature::Bias]), Stated::Bias),
                 Refusal::new(
                     When::ALWAYS
-                        .activations(
-                            &[Function::SwigluoaiUninterleave, Function::Relu2NoMul],
-                        ),
+                        .activations(functions![SwigluoaiUninterleave, Relu2NoMul]),
                     Stated::ActivationW4a8,
                 ),
                 Refusal::new(
                     When::ALWAYS
                         .activations(
-                            &[
-                                Function::Gelu,
-                                Function::GeluTanh,
-                                Function::Relu2,
-                                Function::Swigluoai,
-                                Function::Swiglustep,
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
+                            functions![
+                                Gelu, GeluTanh, Relu2, Swigluoai, Swiglustep, SiluNoMul,
+                                GeluNoMul, GeluTanhNoMul
                             ],
                         ),
                     Stated::ActivationMx,
@@ -364,14 +298,7 @@ pub static B12X_NVFP4: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM120_FAMILY)
                 .libraries(&["b12x"])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
-                    ],
-                )
+                .activations(functions![Silu, Situ, SwigluoaiUninterleave, Relu2NoMul])
                 .expert_parallel(Need::Refused),
         )
         .refuses_first(
@@ -379,7 +306,7 @@ pub static B12X_NVFP4: &[ExpertsClass] = &[
                 Refusal::new(When::ALWAYS.has(&[Feature::Bias]), Stated::Bias),
                 Refusal::new(
                     When::ALWAYS
-                        .activations(&[Function::SwigluoaiUninterleave])
+                        .activations(functions![SwigluoaiUninterleave])
                         .schemes(
                             &[
                                 "bf16",
@@ -439,7 +366,7 @@ pub static BATCHED_DEEP_GEMM: &[ExpertsClass] = &[
                 .devices(device_groups::DEEP_GEMM)
                 .libraries(&["deep_gemm"])
                 .settings(&[(&settings::DEEP_GEMM, Switch::On)])
-                .activations(&[Function::Silu])
+                .activations(functions![Silu])
                 .activation_format(ActivationFormat::Batched),
         ),
 ];
@@ -477,7 +404,7 @@ pub static CPU_FP8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
-                .activations(&[Function::Silu, Function::Gelu, Function::GeluTanh]),
+                .activations(functions![Silu, Gelu, GeluTanh]),
         )
         .refuses(
             &[
@@ -505,7 +432,7 @@ pub static CPU_FP8_W8A8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuX86AmxFp8])
-                .activations(&[Function::Silu, Function::GeluTanh]),
+                .activations(functions![Silu, GeluTanh]),
         )
         .refuses(
             &[
@@ -533,7 +460,7 @@ pub static CPU_INT4: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
-                .activations(&[Function::Silu, Function::GeluTanh]),
+                .activations(functions![Silu, GeluTanh]),
         )
         .refuses(
             &[
@@ -561,7 +488,7 @@ pub static CPU_INT8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuX86Zen])
-                .activations(&[Function::Silu, Function::GeluTanh])
+                .activations(functions![Silu, GeluTanh])
                 .expert_parallel(Need::Refused),
         )
         .refuses(
@@ -586,7 +513,7 @@ pub static CPU_INT8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuPower])
-                .activations(&[Function::Silu, Function::GeluTanh])
+                .activations(functions![Silu, GeluTanh])
                 .expert_parallel(Need::Refused),
         )
         .refuses(
@@ -612,7 +539,7 @@ pub static CPU_INT8: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(&[Device::CpuArm])
                 .libraries(&["vllm_arm"])
-                .activations(&[Function::Silu, Function::GeluTanh])
+                .activations(functions![Silu, GeluTanh])
                 .expert_parallel(Need::Refused),
         )
         .refuses(
@@ -637,7 +564,7 @@ pub static CPU_INT8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
-                .activations(&[Function::Silu, Function::GeluTanh]),
+                .activations(functions![Silu, GeluTanh]),
         )
         .refuses(
             &[
@@ -665,14 +592,7 @@ pub static CPU_MXFP4: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai]),
         )
         .refuses(
             &[
@@ -700,14 +620,7 @@ pub static CPU_UNQUANTIZED: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuX86Amx, Device::CpuX86AmxFp8])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai]),
         )
         .refuses(
             &[
@@ -723,14 +636,7 @@ pub static CPU_UNQUANTIZED: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuArm])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai]),
         )
         .refuses(
             &[
@@ -746,14 +652,7 @@ pub static CPU_UNQUANTIZED: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuPower])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai]),
         ),
     ExpertsClass::MODULAR
         .name("CPUUnquantizedExperts")
@@ -761,14 +660,7 @@ pub static CPU_UNQUANTIZED: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(device_groups::CPU)
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai]),
         ),
 ];
 
@@ -781,9 +673,7 @@ pub static CPU_W4A8_INT8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(device_groups::CPU)
-                .activations(
-                    &[Function::Silu, Function::Swigluoai, Function::Swiglustep],
-                )
+                .activations(functions![Silu, Swigluoai, Swiglustep])
                 .routing(
                     &[
                         RoutingMethod::Default,
@@ -910,13 +800,7 @@ pub static DEEP_GEMM: &[ExpertsClass] = &[
                 .devices(device_groups::DEEP_GEMM)
                 .libraries(&["deep_gemm"])
                 .settings(&[(&settings::DEEP_GEMM, Switch::On)])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::SwigluoaiUninterleave,
-                        Function::Swiglustep,
-                    ],
-                )
+                .activations(functions![Silu, SwigluoaiUninterleave, Swiglustep])
                 .all2all_refused(
                     &[
                         All2all::FlashinferNvlinkOneSided,
@@ -936,7 +820,7 @@ pub static DEEP_GEMM_MXFP4: &[ExpertsClass] = &[
                 .devices(device_groups::FROM_SM100)
                 .libraries(&["deep_gemm"])
                 .settings(&[(&settings::DEEP_GEMM, Switch::On)])
-                .activations(&[Function::Silu, Function::Situ, Function::Swiglustep])
+                .activations(functions![Silu, Situ, Swiglustep])
                 .all2all_refused(
                     &[
                         All2all::FlashinferNvlinkOneSided,
@@ -956,13 +840,7 @@ pub static DEEP_GEMM_MXFP8: &[ExpertsClass] = &[
                 .devices(device_groups::DEEP_GEMM)
                 .libraries(&["deep_gemm"])
                 .settings(&[(&settings::DEEP_GEMM, Switch::On)])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::SwigluoaiUninterleave,
-                        Function::Swiglustep,
-                    ],
-                )
+                .activations(functions![Silu, SwigluoaiUninterleave, Swiglustep])
                 .all2all_refused(
                     &[
                         All2all::FlashinferNvlinkOneSided,
@@ -1118,7 +996,7 @@ pub static FLASHINFER_B12X: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM120_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu, Function::GeluTanh, Function::Relu2NoMul])
+                .activations(functions![Silu, GeluTanh, Relu2NoMul])
                 .expert_parallel(Need::Refused),
         ),
 ];
@@ -1133,13 +1011,7 @@ pub static FLASHINFER_CUTEDSL: &[ExpertsClass] = &[
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Swigluoai,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
-                    ],
+                    functions![Silu, Swigluoai, Situ, SwigluoaiUninterleave, Relu2NoMul],
                 ),
         ),
 ];
@@ -1153,7 +1025,7 @@ pub static FLASHINFER_CUTEDSL_BATCHED: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu])
+                .activations(functions![Silu])
                 .activation_format(ActivationFormat::Batched),
         ),
 ];
@@ -1168,12 +1040,8 @@ pub static FLASHINFER_CUTLASS: &[ExpertsClass] = &[
                 .devices(device_groups::DEEP_GEMM)
                 .libraries(&["flashinfer"])
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
+                    functions![
+                        Silu, GeluTanh, Swigluoai, SwigluoaiUninterleave, Relu2NoMul
                     ],
                 ),
         ),
@@ -1187,7 +1055,7 @@ pub static FLASHINFER_MOE_EP: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
-                .activations(&[Function::Silu])
+                .activations(functions![Silu])
                 .all2all_refused(&[All2all::DeepepLowLatency, All2all::NixlEp])
                 .expert_parallel(Need::Required),
         )
@@ -1209,7 +1077,7 @@ pub static FLASHINFER_MOE_EP_NVFP4: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
-                .activations(&[Function::Silu])
+                .activations(functions![Silu])
                 .all2all_refused(&[All2all::DeepepLowLatency, All2all::NixlEp])
                 .expert_parallel(Need::Required),
         )
@@ -1234,7 +1102,7 @@ pub static FLASHINFER_TRTLLM_BF16: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu])
+                .activations(functions![Silu])
                 .all2all(&[All2all::AllgatherReducescatter]),
         ),
     ExpertsClass::MODULAR
@@ -1246,7 +1114,7 @@ pub static FLASHINFER_TRTLLM_BF16: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu, Function::Relu2NoMul])
+                .activations(functions![Silu, Relu2NoMul])
                 .routing(
                     &[
                         RoutingMethod::Renormalize,
@@ -1268,7 +1136,7 @@ pub static FLASHINFER_TRTLLM_BF16: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu, Function::Relu2NoMul])
+                .activations(functions![Silu, Relu2NoMul])
                 .all2all_refused(
                     &[All2all::AllgatherReducescatter, All2all::DeepepHighThroughput],
                 )
@@ -1286,13 +1154,7 @@ pub static FLASHINFER_TRTLLM_FP8: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
-                    ],
-                )
+                .activations(functions![Silu, SwigluoaiUninterleave, Relu2NoMul])
                 .routing(
                     &[
                         RoutingMethod::Renormalize,
@@ -1371,13 +1233,7 @@ pub static FLASHINFER_TRTLLM_FP8: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
-                    ],
-                )
+                .activations(functions![Silu, SwigluoaiUninterleave, Relu2NoMul])
                 .all2all(
                     &[
                         All2all::AllgatherReducescatter,
@@ -1406,7 +1262,7 @@ pub static FLASHINFER_TRTLLM_MXFP4: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu, Function::Swigluoai, Function::Situ])
+                .activations(functions![Silu, Swigluoai, Situ])
                 .routing(
                     &[
                         RoutingMethod::Renormalize,
@@ -1424,7 +1280,7 @@ pub static FLASHINFER_TRTLLM_MXFP4: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu, Function::Swigluoai, Function::Situ]),
+                .activations(functions![Silu, Swigluoai, Situ]),
         ),
 ];
 
@@ -1438,7 +1294,7 @@ pub static FLASHINFER_TRTLLM_MXFP4_BF16: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu, Function::Swigluoai])
+                .activations(functions![Silu, Swigluoai])
                 .all2all(&[])
                 .data_parallel_max(1),
         ),
@@ -1449,7 +1305,7 @@ pub static FLASHINFER_TRTLLM_MXFP4_BF16: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu, Function::Swigluoai, Function::Situ])
+                .activations(functions![Silu, Swigluoai, Situ])
                 .routing(
                     &[
                         RoutingMethod::Renormalize,
@@ -1467,7 +1323,7 @@ pub static FLASHINFER_TRTLLM_MXFP4_BF16: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
-                .activations(&[Function::Silu, Function::Swigluoai, Function::Situ]),
+                .activations(functions![Silu, Swigluoai, Situ]),
         ),
 ];
 
@@ -1481,7 +1337,7 @@ pub static FLASHINFER_TRTLLM_MXINT4: &[ExpertsClass] = &[
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
                 .settings(&[(&settings::FLASHINFER_MOE_INT4, Switch::On)])
-                .activations(&[Function::Silu, Function::Swigluoai])
+                .activations(functions![Silu, Swigluoai])
                 .routing(
                     &[
                         RoutingMethod::Renormalize,
@@ -1504,13 +1360,8 @@ pub static FLASHINFER_TRTLLM_NVFP4: &[ExpertsClass] = &[
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
+                    functions![
+                        Silu, Gelu, GeluTanh, Situ, SwigluoaiUninterleave, Relu2NoMul
                     ],
                 )
                 .routing(
@@ -1535,13 +1386,8 @@ pub static FLASHINFER_TRTLLM_NVFP4: &[ExpertsClass] = &[
                 .devices(device_groups::SM100_FAMILY)
                 .libraries(&["flashinfer"])
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Situ,
-                        Function::SwigluoaiUninterleave,
-                        Function::Relu2NoMul,
+                    functions![
+                        Silu, Gelu, GeluTanh, Situ, SwigluoaiUninterleave, Relu2NoMul
                     ],
                 ),
         ),
@@ -1556,7 +1402,7 @@ pub static HPC: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(&[Device::Sm90])
                 .libraries(&["hpc"])
-                .activations(&[Function::Silu])
+                .activations(functions![Silu])
                 .hidden_multiple(128),
         ),
 ];
@@ -1612,7 +1458,7 @@ pub static MOONEP: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(device_groups::NVIDIA)
-                .activations(&[Function::Silu])
+                .activations(functions![Silu])
                 .all2all(&[All2all::Moonep])
                 .all2all_use(Need::Required),
         ),
@@ -1708,7 +1554,7 @@ pub static TRITON_KERNELS: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::TRITON_KERNELS)
                 .libraries(&["triton_kernels"])
-                .activations(&[Function::Swigluoai])
+                .activations(functions![Swigluoai])
                 .routing(&[RoutingMethod::Renormalize, RoutingMethod::RenormalizeNaive])
                 .all2all(&[])
                 .data_parallel_max(1),
@@ -1720,7 +1566,7 @@ pub static TRITON_KERNELS: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::TRITON_KERNELS)
                 .libraries(&["triton_kernels"])
-                .activations(&[Function::Swigluoai]),
+                .activations(functions![Swigluoai]),
         ),
 ];
 
@@ -1734,13 +1580,7 @@ pub static TRITON_KERNELS_UNFUSED: &[ExpertsClass] = &[
                 .devices(device_groups::TRITON_KERNELS)
                 .libraries(&["triton_kernels"])
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::Swigluoai,
-                        Function::SwigluoaiUninterleave,
-                        Function::Swiglustep,
-                    ],
+                    functions![Silu, Gelu, Swigluoai, SwigluoaiUninterleave, Swiglustep],
                 ),
         ),
 ];
@@ -1761,18 +1601,9 @@ pub static TRITON_WNA16: &[ExpertsClass] = &[
             Requires::NOTHING
                 .devices(device_groups::GPU)
                 .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Relu2,
-                        Function::Swigluoai,
-                        Function::SwigluoaiUninterleave,
-                        Function::Swiglustep,
-                        Function::SiluNoMul,
-                        Function::GeluNoMul,
-                        Function::GeluTanhNoMul,
-                        Function::Relu2NoMul,
+                    functions![
+                        Silu, Gelu, GeluTanh, Relu2, Swigluoai, SwigluoaiUninterleave,
+                        Swiglustep, SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul
                     ],
                 )
                 .all2all_refused(
@@ -1802,15 +1633,7 @@ pub static XPU_FP8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::Xe2])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                        Function::Relu2NoMul,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai, Relu2NoMul]),
         ),
     ExpertsClass::MODULAR
         .name("XPUExpertsMxFp8")
@@ -1818,15 +1641,7 @@ pub static XPU_FP8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::Xe2])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                        Function::Relu2NoMul,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai, Relu2NoMul]),
         ),
     ExpertsClass::MODULAR
         .name("XPUExpertsBlockFp8")
@@ -1834,15 +1649,7 @@ pub static XPU_FP8: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::Xe2])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                        Function::Relu2NoMul,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai, Relu2NoMul]),
         ),
 ];
 
@@ -1854,15 +1661,7 @@ pub static XPU_MXFP4: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::Xe2])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                        Function::Relu2NoMul,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai, Relu2NoMul]),
         ),
 ];
 
@@ -1874,15 +1673,7 @@ pub static XPU_UNQUANTIZED: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::Xe2])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                        Function::Relu2NoMul,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai, Relu2NoMul]),
         ),
 ];
 
@@ -1894,15 +1685,7 @@ pub static XPU_WNA16: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::Xe2])
-                .activations(
-                    &[
-                        Function::Silu,
-                        Function::Gelu,
-                        Function::GeluTanh,
-                        Function::Swigluoai,
-                        Function::Relu2NoMul,
-                    ],
-                ),
+                .activations(functions![Silu, Gelu, GeluTanh, Swigluoai, Relu2NoMul]),
         ),
 ];
 
@@ -1914,7 +1697,7 @@ pub static ZEN_INT4: &[ExpertsClass] = &[
         .requires(
             Requires::NOTHING
                 .devices(&[Device::CpuX86Zen])
-                .activations(&[Function::Silu])
+                .activations(functions![Silu])
                 .expert_parallel(Need::Refused),
         ),
 ];

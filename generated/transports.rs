@@ -476,6 +476,22 @@ pub static TO_INT8_TENSOR_LINEAR_DYNAMIC: &[Route] = &[
     Route::refused(&PASSTHROUGH, "would let each rank choose a scale"),
 ];
 
+/// Rows that are handed mxfp4 linear by_experts.
+pub static TO_MXFP4_LINEAR_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
+];
+
 /// Rows that are handed mxfp4 vendor by_experts.
 pub static TO_MXFP4_VENDOR_BY_EXPERTS: &[Route] = &[
     Route::refused(&BATCHED, "hands over a buffer an expert"),
@@ -574,22 +590,6 @@ pub static TO_NVFP4_LINEAR: &[Route] = &[
     Route::refused(&PASSTHROUGH, "never quantises to nvfp4"),
 ];
 
-/// Rows that are handed nvfp4 linear slots.
-pub static TO_NVFP4_LINEAR_SLOTS: &[Route] = &[
-    Route::local(&BATCHED),
-    Route::refused(&DEEPEP_HT, "hands over one row a token"),
-    Route::quantize_after(&DEEPEP_LL),
-    Route::refused(&DEEPEP_V2, "hands over one row a token"),
-    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
-    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
-    Route::refused(&MOONEP, "hands over one row a token"),
-    Route::refused(&MORI, "hands over one row a token"),
-    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
-    Route::quantize_after(&NIXL_EP),
-    Route::refused(&NO_DP_EP, "hands over one row a token"),
-    Route::refused(&PASSTHROUGH, "hands over one row a token"),
-];
-
 /// Rows that are handed nvfp4 swizzled_128x4.
 pub static TO_NVFP4_SWIZZLED_128X4: &[Route] = &[
     Route::refused(&BATCHED, "hands over a buffer an expert"),
@@ -606,6 +606,22 @@ pub static TO_NVFP4_SWIZZLED_128X4: &[Route] = &[
     Route::refused(&PASSTHROUGH, "never quantises to nvfp4"),
 ];
 
+/// Rows that are handed nvfp4 swizzled_128x4 by_experts.
+pub static TO_NVFP4_SWIZZLED_128X4_BY_EXPERTS: &[Route] = &[
+    Route::refused(&BATCHED, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_HT, &UNSCALED).hidden_multiple(256),
+    Route::refused(&DEEPEP_LL, "hands over a buffer an expert"),
+    Route::direct(&DEEPEP_V2, &UNSCALED),
+    Route::direct(&FLASHINFER_ONE_SIDED, &UNSCALED),
+    Route::direct(&FLASHINFER_TWO_SIDED, &UNSCALED),
+    Route::direct(&MOONEP, &UNSCALED),
+    Route::direct(&MORI, &UNSCALED),
+    Route::direct(&NAIVE_DP_EP, &UNSCALED),
+    Route::refused(&NIXL_EP, "hands over a buffer an expert"),
+    Route::local(&NO_DP_EP),
+    Route::direct(&PASSTHROUGH, &UNSCALED),
+];
+
 /// Rows that are handed nvfp4 vendor by_experts.
 pub static TO_NVFP4_VENDOR_BY_EXPERTS: &[Route] = &[
     Route::refused(&BATCHED, "hands over a buffer an expert"),
@@ -620,4 +636,20 @@ pub static TO_NVFP4_VENDOR_BY_EXPERTS: &[Route] = &[
     Route::refused(&NIXL_EP, "hands over a buffer an expert"),
     Route::local(&NO_DP_EP),
     Route::direct(&PASSTHROUGH, &UNSCALED),
+];
+
+/// Rows that are handed nvfp4 vendor by_experts slots.
+pub static TO_NVFP4_VENDOR_BY_EXPERTS_SLOTS: &[Route] = &[
+    Route::local(&BATCHED),
+    Route::refused(&DEEPEP_HT, "hands over one row a token"),
+    Route::direct(&DEEPEP_LL, &UNSCALED),
+    Route::refused(&DEEPEP_V2, "hands over one row a token"),
+    Route::refused(&FLASHINFER_ONE_SIDED, "hands over one row a token"),
+    Route::refused(&FLASHINFER_TWO_SIDED, "hands over one row a token"),
+    Route::refused(&MOONEP, "hands over one row a token"),
+    Route::refused(&MORI, "hands over one row a token"),
+    Route::refused(&NAIVE_DP_EP, "hands over one row a token"),
+    Route::direct(&NIXL_EP, &UNSCALED),
+    Route::refused(&NO_DP_EP, "hands over one row a token"),
+    Route::refused(&PASSTHROUGH, "hands over one row a token"),
 ];

@@ -83,4 +83,21 @@ macro_rules! __parameter {
     };
 }
 
-pub use {__honours as honours, __row as row};
+/// A list of activation functions.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __functions {
+    ($($function:ident),*) => { &[$($crate::backend::Activation::$function),*] };
+}
+
+/// The order of the fused gate/up rows under each activation function.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __gate_up {
+    ($($order:path[$($function:ident),*]),*) => {
+        const GATE_UP: &[($crate::backend::Activation, &$crate::layout::Order)] =
+            &[$($(($crate::backend::Activation::$function, &$order)),*),*];
+    };
+}
+
+pub use {__functions as functions, __gate_up as gate_up, __honours as honours, __row as row};

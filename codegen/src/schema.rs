@@ -6,9 +6,9 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::model::words::{
     Activation, ActivationFormat, All2all, Alpha, BiasOrder, BiasType, CheckAt, Checkpoint, Choice,
     ClassKind, Convention, Device, DeviceReason, ElementType, Encoding, End, Evidence, Feature, GemmType,
-    GlobalScope, GroupingWord, Half, Incompatible, InputRule, KernelKind, Library, Need, Parameter,
-    PayloadWord, QuantizeAt, QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope, Stated,
-    Switch, TokenType,
+    GlobalScope, GroupingWord, Half, InputRule, KernelKind, Library, Need, Parameter, PayloadWord,
+    QuantizeAt, QuantizeWhen, Rounding, RoutingMethod, ScaleSource, ScaleType, Scope, Stated, Switch,
+    TokenType,
 };
 use crate::read::{ByWord, Named, Node, Part, Read, record};
 use crate::source::At;
@@ -370,7 +370,6 @@ record! {
         grouping: GroupingWord,
         devices: Option<Devices>,
         hidden_sizes: Option<Vec<usize>>,
-        refuses: Option<Vec<Incompatible>>,
         facts: Option<Vec<Fact>>,
         payload: Option<At<Vec<TransportPayload>>>,
     }

@@ -119,8 +119,8 @@ fn bare_types(tokens: TokenStream, names: &mut BTreeSet<String>) {
     let mut last = String::new();
     for token in tokens {
         let word = match &token {
-            // What `honours!` is given are functions; what attributes are given, macros.
-            TokenTree::Group(_) if last == "honours!" || last == "#" => String::new(),
+            // What these are given are functions; what attributes are given, macros.
+            TokenTree::Group(_) if ["honours!", "gate_up!", "#"].contains(&last.as_str()) => String::new(),
             TokenTree::Group(group) => {
                 bare_types(group.stream(), names);
                 String::new()

@@ -5,13 +5,17 @@
 use ::scalewright::row::*;
 use super::super::{formats, kernel_classes, layouts, transports};
 
-/// `[backend.batched_cutlass_fp8_per_tensor_dynamic]`: fp8_tensor weights, fp8_tensor tokens, run by the vendor's library.
+/// `[backend.batched_cutlass_fp8_per_tensor_dynamic]`: fp8_tensor weights, fp8_tensor tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum BatchedCutlassFp8PerTensorDynamic {}
 row!(BatchedCutlassFp8PerTensorDynamic, reads(formats::Fp8Tensor, layouts::Linear));
 honours!(
     Gelu, GeluTanh, Silu(limit), Situ(beta, linear_beta), Swigluoai(alpha, beta, limit),
     SwigluoaiUninterleave(alpha, beta, limit), Swiglustep(limit)
+);
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
 );
 
 impl BatchedCutlassFp8PerTensorDynamic {
@@ -28,13 +32,29 @@ pub static CONTRACT: Contract = Contract {
         backend: "BATCHED_VLLM_CUTLASS",
         flags: &["cutlass"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/cutlass_moe.py", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::LINEAR),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 1,
+            gated: 1,
+            plain: 1,
+            fill: 0,
+        }),
         ..WeightContract::of(
             &formats::FP8_TENSOR,
-            Known::Vendor("the library's own preparation"),
+            Known::Is(&layouts::PAYLOAD_ROW_MAJOR),
         )
     },
     gemm1_input: InputContract {
@@ -44,7 +64,11 @@ pub static CONTRACT: Contract = Contract {
         source: Some(ScaleSource::Dynamic),
         ..InputContract::unscaled(&[&formats::FP8_TENSOR])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        source: Some(ScaleSource::Dynamic),
+        ..InputContract::unscaled(&[&formats::FP8_TENSOR])
+    }),
     activations: HONOURS,
     serves: &["fp8_tensor_dynamic"],
     devices: None,
@@ -52,3 +76,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_FP8_TENSOR_LINEAR_DYNAMIC_SLOTS,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -5,13 +5,17 @@
 use ::scalewright::row::*;
 use super::super::{formats, kernel_classes, layouts, transports};
 
-/// `[backend.batched_cutlass_fp8_per_token]`: fp8_row weights, fp8_row tokens, run by the vendor's library.
+/// `[backend.batched_cutlass_fp8_per_token]`: fp8_row weights, fp8_row tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum BatchedCutlassFp8PerToken {}
 row!(BatchedCutlassFp8PerToken, reads(formats::Fp8Row, layouts::Linear));
 honours!(
     Gelu, GeluTanh, Silu(limit), Situ(beta, linear_beta), Swigluoai(alpha, beta, limit),
     SwigluoaiUninterleave(alpha, beta, limit), Swiglustep(limit)
+);
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
 );
 
 impl BatchedCutlassFp8PerToken {
@@ -28,14 +32,27 @@ pub static CONTRACT: Contract = Contract {
         backend: "BATCHED_VLLM_CUTLASS",
         flags: &["cutlass"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/cutlass_moe.py", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
-        ..WeightContract::of(
-            &formats::FP8_ROW,
-            Known::Vendor("the library's own preparation"),
-        )
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::LINEAR),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 1,
+            gated: 1,
+            plain: 1,
+            fill: 0,
+        }),
+        ..WeightContract::of(&formats::FP8_ROW, Known::Is(&layouts::PAYLOAD_ROW_MAJOR))
     },
     gemm1_input: InputContract {
         quantize: Some(QuantizeAt::Prepare),
@@ -43,7 +60,10 @@ pub static CONTRACT: Contract = Contract {
         grouping: Some(Grouping::Slots),
         ..InputContract::unscaled(&[&formats::FP8_ROW])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        ..InputContract::unscaled(&[&formats::FP8_ROW])
+    }),
     activations: HONOURS,
     serves: &["fp8_channel"],
     devices: None,
@@ -51,3 +71,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_FP8_ROW_LINEAR_SLOTS,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

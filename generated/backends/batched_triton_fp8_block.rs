@@ -5,14 +5,17 @@
 use ::scalewright::row::*;
 use super::super::{device_groups, formats, kernel_classes, layouts, transports};
 
-/// `[backend.batched_triton_fp8_block]`: fp8_128x128 weights, fp8_1x128 tokens, run by the vendor's library.
+/// `[backend.batched_triton_fp8_block]`: fp8_128x128 weights, fp8_1x128 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum BatchedTritonFp8Block {}
 row!(BatchedTritonFp8Block, reads(formats::Fp8_1x128, layouts::Linear));
 honours!(
     Gelu, GeluNoMul, GeluTanh, GeluTanhNoMul, Relu2NoMul, Silu(limit), SiluNoMul,
-    Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
-    beta, limit), Swiglustep(limit)
+    Situ(beta, linear_beta), SwigluoaiUninterleave(alpha, beta, limit), Swiglustep(limit)
+);
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul]
 );
 
 impl BatchedTritonFp8Block {
@@ -29,22 +32,42 @@ pub static CONTRACT: Contract = Contract {
         backend: "BATCHED_TRITON",
         flags: &["triton"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/fused_batched_moe.py:778", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::LINEAR),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 128,
+            gated: 128,
+            plain: 128,
+            fill: 0,
+        }),
         ..WeightContract::of(
             &formats::FP8_128X128,
-            Known::Vendor("the library's own preparation"),
+            Known::Is(&layouts::PAYLOAD_ROW_MAJOR),
         )
     },
     gemm1_input: InputContract {
         quantize: Some(QuantizeAt::Prepare),
         layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
         grouping: Some(Grouping::Slots),
+        multiple: 128,
         ..InputContract::unscaled(&[&formats::FP8_1X128])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        ..InputContract::unscaled(&[&formats::FP8_1X128])
+    }),
     activations: HONOURS,
     serves: &["fp8_block128"],
     devices: Some(device_groups::FP8_TRITON_BATCHED),
@@ -52,3 +75,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_FP8_1X128_LINEAR_SLOTS,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -5,7 +5,7 @@
 use ::scalewright::row::*;
 use super::super::{device_groups, formats, kernel_classes, layouts, transports};
 
-/// `[backend.batched_triton_fp8_tensor]`: fp8_tensor weights, fp8_tensor tokens, run by the vendor's library.
+/// `[backend.batched_triton_fp8_tensor]`: fp8_tensor weights, fp8_tensor tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum BatchedTritonFp8Tensor {}
 row!(BatchedTritonFp8Tensor, reads(formats::Fp8Tensor, layouts::Linear));
@@ -14,16 +14,25 @@ honours!(
     Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
     beta, limit), Swiglustep(limit)
 );
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul],
+    layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
+);
 
 impl BatchedTritonFp8Tensor {
     /// The quant config of a layer on this row.
     ///
     /// The scales are those of the GEMMs' inputs, from the model's calibration; where a checkpoint has one an expert, the largest of them.
-    pub fn config(activation: Activation, gemm1_input: Multiplier) -> QuantConfig<Self> {
+    pub fn config(
+        activation: Activation,
+        gemm1_input: Multiplier,
+        gemm2_input: Multiplier,
+    ) -> QuantConfig<Self> {
         QuantConfig::from_row(LayerConfig {
             activation: activation.into(),
             gemm1: Some(Calibrated::Static(gemm1_input)),
-            gemm2: None,
+            gemm2: Some(Calibrated::Static(gemm2_input)),
         })
     }
 }
@@ -35,13 +44,29 @@ pub static CONTRACT: Contract = Contract {
         backend: "BATCHED_TRITON",
         flags: &["triton"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/fused_batched_moe.py:778", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::LINEAR),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 1,
+            gated: 1,
+            plain: 1,
+            fill: 0,
+        }),
         ..WeightContract::of(
             &formats::FP8_TENSOR,
-            Known::Vendor("the library's own preparation"),
+            Known::Is(&layouts::PAYLOAD_ROW_MAJOR),
         )
     },
     gemm1_input: InputContract {
@@ -51,7 +76,11 @@ pub static CONTRACT: Contract = Contract {
         source: Some(ScaleSource::Static),
         ..InputContract::unscaled(&[&formats::FP8_TENSOR])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        source: Some(ScaleSource::Static),
+        ..InputContract::unscaled(&[&formats::FP8_TENSOR])
+    }),
     activations: HONOURS,
     serves: &["fp8_tensor"],
     devices: Some(device_groups::FP8_TRITON_BATCHED),
@@ -59,3 +88,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_FP8_TENSOR_LINEAR_SLOTS,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -5,7 +5,7 @@
 use ::scalewright::row::*;
 use super::super::{device_groups, formats, kernel_classes, layouts, transports};
 
-/// `[backend.batched_triton_fp8_tensor_dynamic]`: fp8_tensor weights, fp8_tensor tokens, run by the vendor's library.
+/// `[backend.batched_triton_fp8_tensor_dynamic]`: fp8_tensor weights, fp8_tensor tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum BatchedTritonFp8TensorDynamic {}
 row!(BatchedTritonFp8TensorDynamic, reads(formats::Fp8Tensor, layouts::Linear));
@@ -13,6 +13,11 @@ honours!(
     Gelu, GeluNoMul, GeluTanh, GeluTanhNoMul, Relu2NoMul, Silu(limit), SiluNoMul,
     Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
     beta, limit), Swiglustep(limit)
+);
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul],
+    layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
 );
 
 impl BatchedTritonFp8TensorDynamic {
@@ -29,13 +34,29 @@ pub static CONTRACT: Contract = Contract {
         backend: "BATCHED_TRITON",
         flags: &["triton"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/fused_batched_moe.py:778", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::LINEAR),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 1,
+            gated: 1,
+            plain: 1,
+            fill: 0,
+        }),
         ..WeightContract::of(
             &formats::FP8_TENSOR,
-            Known::Vendor("the library's own preparation"),
+            Known::Is(&layouts::PAYLOAD_ROW_MAJOR),
         )
     },
     gemm1_input: InputContract {
@@ -45,7 +66,11 @@ pub static CONTRACT: Contract = Contract {
         source: Some(ScaleSource::Dynamic),
         ..InputContract::unscaled(&[&formats::FP8_TENSOR])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        source: Some(ScaleSource::Dynamic),
+        ..InputContract::unscaled(&[&formats::FP8_TENSOR])
+    }),
     activations: HONOURS,
     serves: &["fp8_tensor_dynamic"],
     devices: Some(device_groups::FP8_TRITON_BATCHED),
@@ -53,3 +78,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_FP8_TENSOR_LINEAR_DYNAMIC_SLOTS,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -3,9 +3,9 @@
 //! `[backend.batched_triton_unquantized]`
 
 use ::scalewright::row::*;
-use super::super::{formats, kernel_classes, transports};
+use super::super::{formats, kernel_classes, layouts, transports};
 
-/// `[backend.batched_triton_unquantized]`: bf16 weights, bf16 tokens, run by the vendor's library.
+/// `[backend.batched_triton_unquantized]`: bf16 weights, bf16 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum BatchedTritonUnquantized {}
 row!(BatchedTritonUnquantized, reads(formats::Bf16, Unscaled));
@@ -13,6 +13,11 @@ honours!(
     Gelu, GeluNoMul, GeluTanh, GeluTanhNoMul, Relu2NoMul, Silu(limit), SiluNoMul,
     Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
     beta, limit), Swiglustep(limit)
+);
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul],
+    layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
 );
 
 impl BatchedTritonUnquantized {
@@ -29,17 +34,26 @@ pub static CONTRACT: Contract = Contract {
         backend: "BATCHED_TRITON",
         flags: &["batched_triton", "triton"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/unquantized.py:37-501", Evidence::Executed)],
-    weight: WeightContract::of(
-        &formats::BF16,
-        Known::Vendor("the library's own preparation"),
-    ),
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/unquantized.py:37-501", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/fused_batched_moe.py:778", Evidence::Read),
+    ],
+    weight: WeightContract {
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 1,
+            gated: 1,
+            plain: 1,
+            fill: 0,
+        }),
+        ..WeightContract::of(&formats::BF16, Known::Is(&layouts::PAYLOAD_ROW_MAJOR))
+    },
     gemm1_input: InputContract {
         grouping: Some(Grouping::Slots),
         ..InputContract::unscaled(&[&formats::BF16])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract::unscaled(&[&formats::BF16])),
     activations: HONOURS,
     serves: &["bf16"],
     devices: None,
@@ -47,3 +61,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_BF16_UNSCALED_SLOTS,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

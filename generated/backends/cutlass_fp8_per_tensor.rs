@@ -14,6 +14,10 @@ honours!(
     Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha, beta, limit),
     Swiglustep(limit)
 );
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
+);
 
 impl CutlassFp8PerTensor {
     /// The quant config of a layer on this row.
@@ -52,15 +56,7 @@ pub static CONTRACT: Contract = Contract {
                 0,
             ),
         ),
-        gate_up: &[
-            (Function::Gelu, &layouts::ORDER_GATE_UP),
-            (Function::GeluTanh, &layouts::ORDER_GATE_UP),
-            (Function::Silu, &layouts::ORDER_GATE_UP),
-            (Function::Situ, &layouts::ORDER_GATE_UP),
-            (Function::Swigluoai, &layouts::ORDER_GATE_UP_INTERLEAVED),
-            (Function::SwigluoaiUninterleave, &layouts::ORDER_GATE_UP),
-            (Function::Swiglustep, &layouts::ORDER_GATE_UP),
-        ],
+        gate_up: GATE_UP,
         pad: Some(WeightPad {
             hidden: 1,
             gated: 1,

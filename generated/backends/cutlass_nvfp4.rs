@@ -3,9 +3,9 @@
 //! `[backend.cutlass_nvfp4]`
 
 use ::scalewright::row::*;
-use super::super::{formats, kernel_classes, transports};
+use super::super::{formats, kernel_classes, layouts, transports};
 
-/// `[backend.cutlass_nvfp4]`: nvfp4 weights, nvfp4 tokens, run by the vendor's library.
+/// `[backend.cutlass_nvfp4]`: nvfp4 weights, nvfp4 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum CutlassNvfp4 {}
 row!(
@@ -17,16 +17,25 @@ honours!(
     Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
     beta, limit), Swiglustep(limit)
 );
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul],
+    layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
+);
 
 impl CutlassNvfp4 {
     /// The quant config of a layer on this row.
     ///
     /// The scales are those of the GEMMs' inputs, from the model's calibration; where a checkpoint has one an expert, the largest of them.
-    pub fn config(activation: Activation, gemm1_input: Divisor) -> QuantConfig<Self> {
+    pub fn config(
+        activation: Activation,
+        gemm1_input: Divisor,
+        gemm2_input: Divisor,
+    ) -> QuantConfig<Self> {
         QuantConfig::from_row(LayerConfig {
             activation: activation.into(),
             gemm1: Some(Calibrated::Global(gemm1_input)),
-            gemm2: None,
+            gemm2: Some(Calibrated::Global(gemm2_input)),
         })
     }
 }
@@ -38,29 +47,63 @@ pub static CONTRACT: Contract = Contract {
         backend: "VLLM_CUTLASS",
         flags: &["cutlass"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/nvfp4.py:43-230", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/nvfp4.py:43-230", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/cutlass_moe.py:701", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
-        ..WeightContract::of(
-            &formats::NVFP4,
-            Known::Vendor("the library's own preparation"),
-        )
+        scale: Some(WeightScale {
+            global: Some(GlobalScale {
+                convention: Convention::Multiplier,
+                scope: GlobalScope::PerExpert,
+            }),
+            ..WeightScale::of(
+                Known::Is(&layouts::SWIZZLED_128X4),
+                Known::Is(Encoding::AsStored),
+                0,
+            )
+        }),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 1,
+            gated: 1,
+            plain: 1,
+            fill: 0,
+        }),
+        ..WeightContract::of(&formats::NVFP4, Known::Is(&layouts::PAYLOAD_ROW_MAJOR))
     },
     gemm1_input: InputContract {
         quantize: Some(QuantizeAt::Expert),
-        layout: Known::Vendor("inside the kernel"),
+        layout: Known::Is(InputLayout::same(&layouts::SWIZZLED_128X4)),
+        grouping: Some(Grouping::Ranges {
+            start_multiple: 128,
+        }),
         global: Some(GlobalScale {
             convention: Convention::Divisor,
             scope: GlobalScope::MaxOverExperts,
         }),
+        alpha: Some(EpilogueFactor::WeightTimesInput),
         ..InputContract::unscaled(&[&formats::NVFP4])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        layout: Known::Is(InputLayout::same(&layouts::SWIZZLED_128X4)),
+        global: Some(GlobalScale {
+            convention: Convention::Divisor,
+            scope: GlobalScope::MaxOverExperts,
+        }),
+        alpha: Some(EpilogueFactor::WeightTimesInput),
+        ..InputContract::unscaled(&[&formats::NVFP4])
+    }),
     activations: HONOURS,
     serves: &["nvfp4"],
     devices: None,
     experts: kernel_classes::CUTLASS_FP4,
     classes: &[],
-    routes: transports::TO_NVFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_NVFP4_SWIZZLED_128X4_BY_EXPERTS,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -13,6 +13,7 @@ honours!(
     Silu[limit = f32::INFINITY], SwigluoaiUninterleave(alpha, beta, limit),
     Swiglustep(limit)
 );
+gate_up!(layouts::ORDER_GATE_UP[Silu, SwigluoaiUninterleave, Swiglustep]);
 
 impl DeepgemmFp8BlockSm90 {
     /// The quant config of a layer on this row.
@@ -45,11 +46,7 @@ pub static CONTRACT: Contract = Contract {
                 0,
             ),
         ),
-        gate_up: &[
-            (Function::Silu, &layouts::ORDER_GATE_UP),
-            (Function::SwigluoaiUninterleave, &layouts::ORDER_GATE_UP),
-            (Function::Swiglustep, &layouts::ORDER_GATE_UP),
-        ],
+        gate_up: GATE_UP,
         pad: Some(WeightPad {
             hidden: 128,
             gated: 128,

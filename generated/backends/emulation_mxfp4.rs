@@ -3,9 +3,9 @@
 //! `[backend.emulation_mxfp4]`
 
 use ::scalewright::row::*;
-use super::super::{formats, kernel_classes, transports};
+use super::super::{formats, kernel_classes, layouts, transports};
 
-/// `[backend.emulation_mxfp4]`: mxfp4 weights, mxfp4 tokens, run by the vendor's library.
+/// `[backend.emulation_mxfp4]`: mxfp4 weights, mxfp4 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum EmulationMxfp4 {}
 row!(
@@ -16,6 +16,11 @@ honours!(
     Gelu, GeluNoMul, GeluTanh, GeluTanhNoMul, Relu2NoMul, Silu(limit), SiluNoMul,
     Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
     beta, limit), Swiglustep(limit)
+);
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul],
+    layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
 );
 
 impl EmulationMxfp4 {
@@ -32,22 +37,44 @@ pub static CONTRACT: Contract = Contract {
         backend: "EMULATION",
         flags: &["emulation"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/mxfp4.py:131-484", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/mxfp4.py:131-484", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/ocp_mx_emulation_moe.py", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
-        ..WeightContract::of(
-            &formats::MXFP4,
-            Known::Vendor("the library's own preparation"),
-        )
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::LINEAR),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 1,
+            gated: 1,
+            plain: 1,
+            fill: 0,
+        }),
+        bias: Some(Bias {
+            dtype: BiasType::Model,
+            order: BiasOrder::AsRows,
+        }),
+        ..WeightContract::of(&formats::MXFP4, Known::Is(&layouts::PAYLOAD_ROW_MAJOR))
     },
     gemm1_input: InputContract {
         rounding: Some(Rounding::Even),
         quantize: Some(QuantizeAt::Expert),
-        layout: Known::Vendor("inside the kernel"),
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        grouping: Some(Grouping::Tokens),
         ..InputContract::unscaled(&[&formats::MXFP4])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        rounding: Some(Rounding::Even),
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        ..InputContract::unscaled(&[&formats::MXFP4])
+    }),
     activations: HONOURS,
     serves: &[
         "mxfp4",
@@ -60,5 +87,10 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::EMULATION_MXFP4,
     classes: &[],
-    routes: transports::TO_MXFP4_VENDOR_BY_EXPERTS,
+    routes: transports::TO_MXFP4_LINEAR_BY_EXPERTS,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -3,12 +3,15 @@
 //! `[backend.flashinfer_cutedsl_batched_nvfp4]`
 
 use ::scalewright::row::*;
-use super::super::{formats, kernel_classes, layouts, transports};
+use super::super::{formats, kernel_classes, transports};
 
 /// `[backend.flashinfer_cutedsl_batched_nvfp4]`: nvfp4 weights, nvfp4 tokens, run by the vendor's library.
 #[derive(Debug, Clone, Copy)]
 pub enum FlashinferCutedslBatchedNvfp4 {}
-row!(FlashinferCutedslBatchedNvfp4, reads(formats::Nvfp4, layouts::Linear));
+row!(
+    FlashinferCutedslBatchedNvfp4, reads(formats::Bf16, Unscaled), reads(formats::F16,
+    Unscaled), reads(formats::F32, Unscaled)
+);
 honours!(Silu(limit));
 
 impl FlashinferCutedslBatchedNvfp4 {
@@ -41,8 +44,8 @@ pub static CONTRACT: Contract = Contract {
         )
     },
     gemm1_input: InputContract {
-        quantize: Some(QuantizeAt::Prepare),
-        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        quantize: Some(QuantizeAt::Expert),
+        layout: Known::Vendor("inside the kernel"),
         grouping: Some(Grouping::Slots),
         global: Some(GlobalScale {
             convention: Convention::Divisor,
@@ -56,5 +59,5 @@ pub static CONTRACT: Contract = Contract {
     devices: None,
     experts: kernel_classes::FLASHINFER_CUTEDSL_BATCHED,
     classes: &[],
-    routes: transports::TO_NVFP4_LINEAR_SLOTS,
+    routes: transports::TO_NVFP4_VENDOR_BY_EXPERTS_SLOTS,
 };

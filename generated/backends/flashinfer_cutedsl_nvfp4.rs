@@ -13,6 +13,10 @@ honours!(
     Relu2NoMul, Silu(limit), Situ(beta, linear_beta), Swigluoai(alpha, beta, limit),
     SwigluoaiUninterleave(alpha, beta, limit)
 );
+gate_up!(
+    layouts::ORDER_PLAIN[Relu2NoMul], layouts::ORDER_UP_GATE_64[Silu, Situ, Swigluoai,
+    SwigluoaiUninterleave]
+);
 
 impl FlashinferCutedslNvfp4 {
     /// The quant config of a layer on this row.
@@ -64,13 +68,7 @@ pub static CONTRACT: Contract = Contract {
                 0,
             )
         }),
-        gate_up: &[
-            (Function::Relu2NoMul, &layouts::ORDER_PLAIN),
-            (Function::Silu, &layouts::ORDER_UP_GATE_64),
-            (Function::Situ, &layouts::ORDER_UP_GATE_64),
-            (Function::Swigluoai, &layouts::ORDER_UP_GATE_64),
-            (Function::SwigluoaiUninterleave, &layouts::ORDER_UP_GATE_64),
-        ],
+        gate_up: GATE_UP,
         pad: Some(WeightPad {
             hidden: 256,
             gated: 64,

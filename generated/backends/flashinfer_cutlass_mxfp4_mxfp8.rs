@@ -13,6 +13,10 @@ honours!(
     GeluTanh, Relu2NoMul, Silu[limit = f32::INFINITY], Swigluoai(alpha, beta, limit),
     SwigluoaiUninterleave(alpha, beta, limit)
 );
+gate_up!(
+    layouts::ORDER_UP_GATE[GeluTanh, Silu, Swigluoai, SwigluoaiUninterleave],
+    layouts::ORDER_PLAIN[Relu2NoMul]
+);
 
 impl FlashinferCutlassMxfp4Mxfp8 {
     /// The quant config of a layer on this row.
@@ -45,13 +49,7 @@ pub static CONTRACT: Contract = Contract {
                 0,
             ),
         ),
-        gate_up: &[
-            (Function::GeluTanh, &layouts::ORDER_UP_GATE),
-            (Function::Relu2NoMul, &layouts::ORDER_PLAIN),
-            (Function::Silu, &layouts::ORDER_UP_GATE),
-            (Function::Swigluoai, &layouts::ORDER_UP_GATE),
-            (Function::SwigluoaiUninterleave, &layouts::ORDER_UP_GATE),
-        ],
+        gate_up: GATE_UP,
         pad: Some(WeightPad {
             hidden: 128,
             gated: 128,

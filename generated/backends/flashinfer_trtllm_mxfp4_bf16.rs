@@ -3,9 +3,9 @@
 //! `[backend.flashinfer_trtllm_mxfp4_bf16]`
 
 use ::scalewright::row::*;
-use super::super::{formats, kernel_classes, transports};
+use super::super::{formats, kernel_classes, layouts, transports};
 
-/// `[backend.flashinfer_trtllm_mxfp4_bf16]`: mxfp4 weights, bf16 or f16 tokens, run by the vendor's library.
+/// `[backend.flashinfer_trtllm_mxfp4_bf16]`: mxfp4 weights, bf16 or f16 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum FlashinferTrtllmMxfp4Bf16 {}
 row!(
@@ -13,6 +13,7 @@ row!(
     Unscaled)
 );
 honours!(Silu(limit), Situ(beta, linear_beta), Swigluoai(alpha, beta, limit));
+gate_up!(layouts::ORDER_UP_GATE_TILE128[Silu, Situ, Swigluoai]);
 
 impl FlashinferTrtllmMxfp4Bf16 {
     /// The quant config of a layer on this row.
@@ -28,17 +29,39 @@ pub static CONTRACT: Contract = Contract {
         backend: "FLASHINFER_TRTLLM_MXFP4_BF16",
         flags: &["flashinfer_trtllm"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/mxfp4.py:131-484", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/mxfp4.py:131-484", Evidence::Executed),
+        Fact::new("vllm 0.33", "oracle/mxfp4.py:2139", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
-        ..WeightContract::of(
-            &formats::MXFP4,
-            Known::Vendor("the library's own preparation"),
-        )
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::SWIZZLED_128X4),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        down: Some(&layouts::ORDER_DOWN_TILE128),
+        pad: Some(WeightPad {
+            hidden: 256,
+            gated: 128,
+            plain: 128,
+            fill: 0,
+        }),
+        bias: Some(Bias {
+            dtype: BiasType::F32,
+            order: BiasOrder::AsRows,
+        }),
+        ..WeightContract::of(&formats::MXFP4, Known::Is(&layouts::PAYLOAD_ROW_MAJOR))
     },
-    gemm1_input: InputContract::unscaled(&[&formats::BF16, &formats::F16]),
-    gemm2_input: None,
+    gemm1_input: InputContract {
+        grouping: Some(Grouping::Tokens),
+        multiple: 256,
+        ..InputContract::unscaled(&[&formats::BF16, &formats::F16])
+    },
+    gemm2_input: Some(InputContract::unscaled(&[&formats::BF16, &formats::F16])),
     activations: HONOURS,
     serves: &["mxfp4"],
     devices: None,
@@ -46,3 +69,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_BF16_F16_UNSCALED,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -12,6 +12,7 @@ row!(FlashinferTrtllmMxfp4Mxfp8, reads(formats::Mxfp8, layouts::Linear));
 honours!(
     Silu[limit = f32::INFINITY], Situ(beta, linear_beta), Swigluoai(alpha, beta, limit)
 );
+gate_up!(layouts::ORDER_UP_GATE_TILE128[Silu, Situ, Swigluoai]);
 
 impl FlashinferTrtllmMxfp4Mxfp8 {
     /// The quant config of a layer on this row.
@@ -40,11 +41,7 @@ pub static CONTRACT: Contract = Contract {
                 0,
             ),
         ),
-        gate_up: &[
-            (Function::Silu, &layouts::ORDER_UP_GATE_TILE128),
-            (Function::Situ, &layouts::ORDER_UP_GATE_TILE128),
-            (Function::Swigluoai, &layouts::ORDER_UP_GATE_TILE128),
-        ],
+        gate_up: GATE_UP,
         down: Some(&layouts::ORDER_DOWN_TILE128),
         pad: Some(WeightPad {
             hidden: 256,

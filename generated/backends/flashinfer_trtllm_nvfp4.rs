@@ -13,6 +13,10 @@ honours!(
     Gelu, GeluTanh, Relu2NoMul, Silu(limit), Situ(beta, linear_beta),
     SwigluoaiUninterleave(alpha, beta, limit)
 );
+gate_up!(
+    layouts::ORDER_UP_GATE_TILE128[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave],
+    layouts::ORDER_DOWN_TILE128[Relu2NoMul]
+);
 
 impl FlashinferTrtllmNvfp4 {
     /// The quant config of a layer on this row.
@@ -60,14 +64,7 @@ pub static CONTRACT: Contract = Contract {
                 0,
             )
         }),
-        gate_up: &[
-            (Function::Gelu, &layouts::ORDER_UP_GATE_TILE128),
-            (Function::GeluTanh, &layouts::ORDER_UP_GATE_TILE128),
-            (Function::Relu2NoMul, &layouts::ORDER_DOWN_TILE128),
-            (Function::Silu, &layouts::ORDER_UP_GATE_TILE128),
-            (Function::Situ, &layouts::ORDER_UP_GATE_TILE128),
-            (Function::SwigluoaiUninterleave, &layouts::ORDER_UP_GATE_TILE128),
-        ],
+        gate_up: GATE_UP,
         down: Some(&layouts::ORDER_DOWN_TILE128),
         pad: Some(WeightPad {
             hidden: 256,

@@ -14,6 +14,11 @@ honours!(
     Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
     beta, limit), Swiglustep(limit)
 );
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul],
+    layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
+);
 
 impl MarlinMxfp4 {
     /// The quant config of a layer on this row.
@@ -51,19 +56,7 @@ pub static CONTRACT: Contract = Contract {
                 0,
             ),
         ),
-        gate_up: &[
-            (Function::Gelu, &layouts::ORDER_GATE_UP),
-            (Function::GeluNoMul, &layouts::ORDER_PLAIN),
-            (Function::GeluTanh, &layouts::ORDER_GATE_UP),
-            (Function::GeluTanhNoMul, &layouts::ORDER_PLAIN),
-            (Function::Relu2NoMul, &layouts::ORDER_PLAIN),
-            (Function::Silu, &layouts::ORDER_GATE_UP),
-            (Function::SiluNoMul, &layouts::ORDER_PLAIN),
-            (Function::Situ, &layouts::ORDER_GATE_UP),
-            (Function::Swigluoai, &layouts::ORDER_GATE_UP_INTERLEAVED),
-            (Function::SwigluoaiUninterleave, &layouts::ORDER_GATE_UP),
-            (Function::Swiglustep, &layouts::ORDER_GATE_UP),
-        ],
+        gate_up: GATE_UP,
         pad: Some(WeightPad {
             hidden: 256,
             gated: 128,

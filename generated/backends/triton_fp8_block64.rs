@@ -5,14 +5,17 @@
 use ::scalewright::row::*;
 use super::super::{device_groups, formats, kernel_classes, layouts, transports};
 
-/// `[backend.triton_fp8_block64]`: fp8_64x64 weights, fp8_1x64 tokens, run by the vendor's library.
+/// `[backend.triton_fp8_block64]`: fp8_64x64 weights, fp8_1x64 tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum TritonFp8Block64 {}
 row!(TritonFp8Block64, reads(formats::Fp8_1x64, layouts::Linear));
 honours!(
     Gelu, GeluNoMul, GeluTanh, GeluTanhNoMul, Relu2NoMul, Silu(limit), SiluNoMul,
-    Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
-    beta, limit), Swiglustep(limit)
+    Situ(beta, linear_beta), SwigluoaiUninterleave(alpha, beta, limit), Swiglustep(limit)
+);
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul]
 );
 
 impl TritonFp8Block64 {
@@ -29,21 +32,39 @@ pub static CONTRACT: Contract = Contract {
         backend: "TRITON",
         flags: &["triton"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/fp8.py:50-283", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/triton_moe.py:67", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
-        ..WeightContract::of(
-            &formats::FP8_64X64,
-            Known::Vendor("the library's own preparation"),
-        )
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::LINEAR),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 64,
+            gated: 64,
+            plain: 64,
+            fill: 0,
+        }),
+        ..WeightContract::of(&formats::FP8_64X64, Known::Is(&layouts::PAYLOAD_ROW_MAJOR))
     },
     gemm1_input: InputContract {
         quantize: Some(QuantizeAt::Prepare),
         layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        grouping: Some(Grouping::Tokens),
+        multiple: 64,
         ..InputContract::unscaled(&[&formats::FP8_1X64])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        ..InputContract::unscaled(&[&formats::FP8_1X64])
+    }),
     activations: HONOURS,
     serves: &["fp8_block64"],
     devices: Some(device_groups::FP8_TRITON),
@@ -51,3 +72,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_FP8_1X64_LINEAR,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -5,7 +5,7 @@
 use ::scalewright::row::*;
 use super::super::{device_groups, formats, kernel_classes, layouts, transports};
 
-/// `[backend.triton_int8_channel]`: int8_row weights, int8_row tokens, run by the vendor's library.
+/// `[backend.triton_int8_channel]`: int8_row weights, int8_row tokens, executed by this crate.
 #[derive(Debug, Clone, Copy)]
 pub enum TritonInt8Channel {}
 row!(TritonInt8Channel, reads(formats::Int8Row, layouts::Linear));
@@ -13,6 +13,11 @@ honours!(
     Gelu, GeluNoMul, GeluTanh, GeluTanhNoMul, Relu2NoMul, Silu(limit), SiluNoMul,
     Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
     beta, limit), Swiglustep(limit)
+);
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul],
+    layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
 );
 
 impl TritonInt8Channel {
@@ -29,21 +34,42 @@ pub static CONTRACT: Contract = Contract {
         backend: "TRITON",
         flags: &["triton"],
     }),
-    kernel: Kernel::External,
-    facts: &[Fact::new("vllm 0.33", "oracle/int8.py", Evidence::Executed)],
+    kernel: Kernel::Generated,
+    facts: &[
+        Fact::new("vllm 0.33", "oracle/int8.py", Evidence::Executed),
+        Fact::new("vllm 0.33", "experts/triton_moe.py:67", Evidence::Read),
+    ],
     weight: WeightContract {
-        scale: Some(WeightScale::vendor("the library's own preparation", 0)),
-        ..WeightContract::of(
-            &formats::INT8_ROW,
-            Known::Vendor("the library's own preparation"),
-        )
+        scale: Some(
+            WeightScale::of(
+                Known::Is(&layouts::LINEAR),
+                Known::Is(Encoding::AsStored),
+                0,
+            ),
+        ),
+        gate_up: GATE_UP,
+        pad: Some(WeightPad {
+            hidden: 1,
+            gated: 1,
+            plain: 1,
+            fill: 0,
+        }),
+        bias: Some(Bias {
+            dtype: BiasType::Model,
+            order: BiasOrder::AsRows,
+        }),
+        ..WeightContract::of(&formats::INT8_ROW, Known::Is(&layouts::PAYLOAD_ROW_MAJOR))
     },
     gemm1_input: InputContract {
         quantize: Some(QuantizeAt::Prepare),
         layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        grouping: Some(Grouping::Tokens),
         ..InputContract::unscaled(&[&formats::INT8_ROW])
     },
-    gemm2_input: None,
+    gemm2_input: Some(InputContract {
+        layout: Known::Is(InputLayout::same(&layouts::LINEAR)),
+        ..InputContract::unscaled(&[&formats::INT8_ROW])
+    }),
     activations: HONOURS,
     serves: &["int8_channel"],
     devices: Some(device_groups::INT8_TRITON),
@@ -51,3 +77,8 @@ pub static CONTRACT: Contract = Contract {
     classes: &[],
     routes: transports::TO_INT8_ROW_LINEAR,
 };
+
+#[cfg(test)]
+mod tests {
+    ::scalewright::conformance_tests!(super::CONTRACT);
+}

@@ -10,6 +10,7 @@ use super::super::{device_groups, formats, kernel_classes, layouts, transports};
 pub enum TritonMxfp4Sm100 {}
 row!(TritonMxfp4Sm100, reads(formats::Bf16, Unscaled), reads(formats::F16, Unscaled));
 honours!(Swigluoai(alpha, beta, limit));
+gate_up!(layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]);
 
 impl TritonMxfp4Sm100 {
     /// The quant config of a layer on this row.
@@ -42,7 +43,7 @@ pub static CONTRACT: Contract = Contract {
                 0,
             ),
         ),
-        gate_up: &[(Function::Swigluoai, &layouts::ORDER_GATE_UP_INTERLEAVED)],
+        gate_up: GATE_UP,
         pad: Some(WeightPad {
             hidden: 1,
             gated: 64,

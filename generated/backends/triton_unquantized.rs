@@ -14,6 +14,11 @@ honours!(
     Situ(beta, linear_beta), Swigluoai(alpha, beta, limit), SwigluoaiUninterleave(alpha,
     beta, limit), Swiglustep(limit)
 );
+gate_up!(
+    layouts::ORDER_GATE_UP[Gelu, GeluTanh, Silu, Situ, SwigluoaiUninterleave,
+    Swiglustep], layouts::ORDER_PLAIN[GeluNoMul, GeluTanhNoMul, Relu2NoMul, SiluNoMul],
+    layouts::ORDER_GATE_UP_INTERLEAVED[Swigluoai]
+);
 
 impl TritonUnquantized {
     /// The quant config of a layer on this row.
@@ -32,19 +37,7 @@ pub static CONTRACT: Contract = Contract {
     kernel: Kernel::Generated,
     facts: &[Fact::new("vllm 0.33", "oracle/unquantized.py:417-501", Evidence::Read)],
     weight: WeightContract {
-        gate_up: &[
-            (Function::Gelu, &layouts::ORDER_GATE_UP),
-            (Function::GeluNoMul, &layouts::ORDER_PLAIN),
-            (Function::GeluTanh, &layouts::ORDER_GATE_UP),
-            (Function::GeluTanhNoMul, &layouts::ORDER_PLAIN),
-            (Function::Relu2NoMul, &layouts::ORDER_PLAIN),
-            (Function::Silu, &layouts::ORDER_GATE_UP),
-            (Function::SiluNoMul, &layouts::ORDER_PLAIN),
-            (Function::Situ, &layouts::ORDER_GATE_UP),
-            (Function::Swigluoai, &layouts::ORDER_GATE_UP_INTERLEAVED),
-            (Function::SwigluoaiUninterleave, &layouts::ORDER_GATE_UP),
-            (Function::Swiglustep, &layouts::ORDER_GATE_UP),
-        ],
+        gate_up: GATE_UP,
         pad: Some(WeightPad {
             hidden: 1,
             gated: 1,

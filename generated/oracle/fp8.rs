@@ -2,7 +2,7 @@
 
 //! The oracle of fp8 weights: `[oracle.fp8]`.
 
-use ::scalewright::backend::Activation as Function;
+use ::scalewright::row::functions;
 use ::scalewright::oracle::{
     Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
     ActivationFormat, All2all, Choice, Device, Feature, Range, Refusal, Stated, Switch,
@@ -230,12 +230,7 @@ pub static ORACLE: Oracle = Oracle {
                     When::ALWAYS
                         .devices(device_groups::CPU)
                         .activations(
-                            &[
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
-                                Function::Relu2NoMul,
-                            ],
+                            functions![SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul],
                         ),
                     Stated::ConfigNoMulPlatform,
                 ),
@@ -482,12 +477,102 @@ pub static ORACLE: Oracle = Oracle {
                     rows: &[&backends::cutlass_fp8_per_tensor::CONTRACT],
                     refuse: &[],
                 },
+                Member {
+                    name: "cutlass_fp8_per_tensor_dynamic",
+                    flags: &["cutlass_fp8_per_tensor_dynamic"],
+                    rows: &[&backends::cutlass_fp8_per_tensor_dynamic::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_fp8_block",
+                    flags: &["triton_fp8_block"],
+                    rows: &[&backends::triton_fp8_block::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_fp8_block64",
+                    flags: &["triton_fp8_block64"],
+                    rows: &[&backends::triton_fp8_block64::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_fp8_channel",
+                    flags: &["triton_fp8_channel"],
+                    rows: &[&backends::triton_fp8_channel::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_fp8_tensor",
+                    flags: &["triton_fp8_tensor"],
+                    rows: &[&backends::triton_fp8_tensor::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_fp8_tensor_dynamic",
+                    flags: &["triton_fp8_tensor_dynamic"],
+                    rows: &[&backends::triton_fp8_tensor_dynamic::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_fp8_tensor_token",
+                    flags: &["triton_fp8_tensor_token"],
+                    rows: &[&backends::triton_fp8_tensor_token::CONTRACT],
+                    refuse: &[],
+                },
             ],
             explicit: &[
                 Member {
                     name: "deepgemm_fp8_block_sm100",
                     flags: &["deepgemm_fp8_block_sm100"],
                     rows: &[&backends::deepgemm_fp8_block_sm100::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "batched_triton_fp8_block",
+                    flags: &["batched_triton_fp8_block"],
+                    rows: &[&backends::batched_triton_fp8_block::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "batched_triton_fp8_channel",
+                    flags: &["batched_triton_fp8_channel"],
+                    rows: &[&backends::batched_triton_fp8_channel::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "batched_triton_fp8_tensor",
+                    flags: &["batched_triton_fp8_tensor"],
+                    rows: &[&backends::batched_triton_fp8_tensor::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "batched_triton_fp8_tensor_dynamic",
+                    flags: &["batched_triton_fp8_tensor_dynamic"],
+                    rows: &[&backends::batched_triton_fp8_tensor_dynamic::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "batched_triton_fp8_tensor_token",
+                    flags: &["batched_triton_fp8_tensor_token"],
+                    rows: &[&backends::batched_triton_fp8_tensor_token::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "batched_cutlass_fp8_per_token",
+                    flags: &["batched_cutlass_fp8_per_token"],
+                    rows: &[&backends::batched_cutlass_fp8_per_token::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "batched_cutlass_fp8_per_tensor",
+                    flags: &["batched_cutlass_fp8_per_tensor"],
+                    rows: &[&backends::batched_cutlass_fp8_per_tensor::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "batched_cutlass_fp8_per_tensor_dynamic",
+                    flags: &["batched_cutlass_fp8_per_tensor_dynamic"],
+                    rows: &[&backends::batched_cutlass_fp8_per_tensor_dynamic::CONTRACT],
                     refuse: &[],
                 },
             ],

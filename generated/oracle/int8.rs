@@ -2,7 +2,7 @@
 
 //! The oracle of int8 weights: `[oracle.int8]`.
 
-use ::scalewright::backend::Activation as Function;
+use ::scalewright::row::functions;
 use ::scalewright::oracle::{
     Engine, Member, NoSelection, Oracle, Order, Request, Selection, evaluate, All2all,
     Device, Refusal, Stated, Switch, When, InputRule,
@@ -106,16 +106,34 @@ pub static ORACLE: Oracle = Oracle {
                     When::ALWAYS
                         .devices(device_groups::CPU)
                         .activations(
-                            &[
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
-                                Function::Relu2NoMul,
-                            ],
+                            functions![SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul],
                         ),
                     Stated::ConfigNoMulPlatform,
                 ),
             ],
+            reorder: &[],
+        },
+        Order {
+            engine: Engine::Native,
+            input: InputRule::Required,
+            plain_schemes: super::PLAIN_SCHEMES,
+            members: &[
+                Member {
+                    name: "triton_int8_channel",
+                    flags: &["triton_int8_channel"],
+                    rows: &[&backends::triton_int8_channel::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "triton_int8_tensor",
+                    flags: &["triton_int8_tensor"],
+                    rows: &[&backends::triton_int8_tensor::CONTRACT],
+                    refuse: &[],
+                },
+            ],
+            explicit: &[],
+            ignored_names: &[],
+            refuse: &[],
             reorder: &[],
         },
     ],

@@ -2,7 +2,7 @@
 
 //! The oracle of int_wna16 weights: `[oracle.int_wna16]`.
 
-use ::scalewright::backend::Activation as Function;
+use ::scalewright::row::functions;
 use ::scalewright::oracle::{
     Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
     All2all, Checkpoint, Choice, Device, Feature, Range, Refusal, Stated, Switch, When,
@@ -307,12 +307,7 @@ pub static ORACLE: Oracle = Oracle {
                     When::ALWAYS
                         .devices(device_groups::CPU)
                         .activations(
-                            &[
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
-                                Function::Relu2NoMul,
-                            ],
+                            functions![SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul],
                         ),
                     Stated::ConfigNoMulPlatform,
                 ),

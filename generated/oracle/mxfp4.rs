@@ -2,7 +2,7 @@
 
 //! The oracle of mxfp4 weights: `[oracle.mxfp4]`.
 
-use ::scalewright::backend::Activation as Function;
+use ::scalewright::row::functions;
 use ::scalewright::oracle::{
     Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
     ActivationFormat, All2all, Choice, Device, Feature, Refusal, Stated, Switch, When,
@@ -235,12 +235,7 @@ pub static ORACLE: Oracle = Oracle {
                     When::ALWAYS
                         .devices(device_groups::CPU)
                         .activations(
-                            &[
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
-                                Function::Relu2NoMul,
-                            ],
+                            functions![SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul],
                         ),
                     Stated::ConfigNoMulPlatform,
                 ),
@@ -311,6 +306,12 @@ pub static ORACLE: Oracle = Oracle {
                     rows: &[&backends::marlin_mxfp4::CONTRACT],
                     refuse: &[],
                 },
+                Member {
+                    name: "emulation_mxfp4",
+                    flags: &["emulation_mxfp4"],
+                    rows: &[&backends::emulation_mxfp4::CONTRACT],
+                    refuse: &[],
+                },
             ],
             explicit: &[
                 Member {
@@ -323,6 +324,12 @@ pub static ORACLE: Oracle = Oracle {
                     name: "triton_mxfp4_sm100",
                     flags: &["triton_mxfp4_sm100"],
                     rows: &[&backends::triton_mxfp4_sm100::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "flashinfer_trtllm_mxfp4_bf16",
+                    flags: &["flashinfer_trtllm_mxfp4_bf16"],
+                    rows: &[&backends::flashinfer_trtllm_mxfp4_bf16::CONTRACT],
                     refuse: &[],
                 },
             ],

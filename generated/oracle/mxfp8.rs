@@ -2,7 +2,7 @@
 
 //! The oracle of mxfp8 weights: `[oracle.mxfp8]`.
 
-use ::scalewright::backend::Activation as Function;
+use ::scalewright::row::functions;
 use ::scalewright::oracle::{
     Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
     All2all, Device, Refusal, Stated, Switch, When, Change, InputRule,
@@ -133,12 +133,7 @@ pub static ORACLE: Oracle = Oracle {
                     When::ALWAYS
                         .devices(device_groups::CPU)
                         .activations(
-                            &[
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
-                                Function::Relu2NoMul,
-                            ],
+                            functions![SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul],
                         ),
                     Stated::ConfigNoMulPlatform,
                 ),
@@ -165,7 +160,14 @@ pub static ORACLE: Oracle = Oracle {
                     refuse: &[],
                 },
             ],
-            explicit: &[],
+            explicit: &[
+                Member {
+                    name: "emulation_mxfp8",
+                    flags: &["emulation_mxfp8"],
+                    rows: &[&backends::emulation_mxfp8::CONTRACT],
+                    refuse: &[],
+                },
+            ],
             ignored_names: &[],
             refuse: &[],
             reorder: &[],

@@ -2,7 +2,7 @@
 
 //! The oracle of nvfp4 weights: `[oracle.nvfp4]`.
 
-use ::scalewright::backend::Activation as Function;
+use ::scalewright::row::functions;
 use ::scalewright::oracle::{
     Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
     ActivationFormat, All2all, Choice, Device, Feature, Refusal, Stated, Switch, When,
@@ -162,12 +162,7 @@ pub static ORACLE: Oracle = Oracle {
                     When::ALWAYS
                         .devices(device_groups::CPU)
                         .activations(
-                            &[
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
-                                Function::Relu2NoMul,
-                            ],
+                            functions![SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul],
                         ),
                     Stated::ConfigNoMulPlatform,
                 ),
@@ -230,6 +225,12 @@ pub static ORACLE: Oracle = Oracle {
                     name: "flashinfer_trtllm_nvfp4",
                     flags: &["flashinfer_trtllm_nvfp4"],
                     rows: &[&backends::flashinfer_trtllm_nvfp4::CONTRACT],
+                    refuse: &[],
+                },
+                Member {
+                    name: "cutlass_nvfp4",
+                    flags: &["cutlass_nvfp4"],
+                    rows: &[&backends::cutlass_nvfp4::CONTRACT],
                     refuse: &[],
                 },
             ],

@@ -2,7 +2,7 @@
 
 //! The oracle of unquantized weights: `[oracle.unquantized]`.
 
-use ::scalewright::backend::Activation as Function;
+use ::scalewright::row::functions;
 use ::scalewright::oracle::{
     Engine, Member, NoSelection, Oracle, Order, Reorder, Request, Selection, evaluate,
     ActivationFormat, All2all, Choice, Device, Feature, Range, Refusal, Stated, Switch,
@@ -134,12 +134,7 @@ pub static ORACLE: Oracle = Oracle {
                     When::ALWAYS
                         .devices(device_groups::CPU)
                         .activations(
-                            &[
-                                Function::SiluNoMul,
-                                Function::GeluNoMul,
-                                Function::GeluTanhNoMul,
-                                Function::Relu2NoMul,
-                            ],
+                            functions![SiluNoMul, GeluNoMul, GeluTanhNoMul, Relu2NoMul],
                         ),
                     Stated::ConfigNoMulPlatform,
                 ),
@@ -158,11 +153,11 @@ pub static ORACLE: Oracle = Oracle {
                     change: Change::Last("FLASHINFER_CUTLASS"),
                 },
                 Reorder {
-                    when: When::ALWAYS.activations(&[Function::Swigluoai]),
+                    when: When::ALWAYS.activations(functions![Swigluoai]),
                     change: Change::Last("FLASHINFER_TRTLLM"),
                 },
                 Reorder {
-                    when: When::ALWAYS.activations(&[Function::Swigluoai]),
+                    when: When::ALWAYS.activations(functions![Swigluoai]),
                     change: Change::Last("FLASHINFER_CUTLASS"),
                 },
                 Reorder {
@@ -255,7 +250,14 @@ pub static ORACLE: Oracle = Oracle {
                     refuse: &[],
                 },
             ],
-            explicit: &[],
+            explicit: &[
+                Member {
+                    name: "batched_triton_unquantized",
+                    flags: &["batched_triton_unquantized"],
+                    rows: &[&backends::batched_triton_unquantized::CONTRACT],
+                    refuse: &[],
+                },
+            ],
             ignored_names: &[],
             refuse: &[],
             reorder: &[],

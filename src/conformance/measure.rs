@@ -7,7 +7,8 @@ use half::bf16;
 use crate::backend::{BiasType, Contract, InputContract, InputLayout, Known, QuantizeAt};
 use crate::config::{self, ActivationFunction, LayerConfig, Refused};
 use crate::cpu::layer::{LayerError, forward};
-use crate::cpu::quantize::{QuantizeError, quantize_prepared};
+use crate::cpu::quantize::{QuantizeError, quantize, quantize_prepared};
+use crate::cpu::scales::ROW_MAJOR;
 use crate::moe::routing::{Routing, RoutingError};
 use crate::recipe::Recipe;
 use crate::reference::{self, Chosen, NoReference};
@@ -214,24 +215,33 @@ pub(super) fn reference_output(
     input: &RawQuantized,
 ) -> Result<Vec<f64>, Failure> {
     let hidden = case.weights.hidden;
-    let linear = linear_scales(contract.gemm1_input.layout, input)?;
-    let matrix = Matrix {
-        rows: input.rows,
-        cols: input.cols,
-        payload: &input.payload,
-        scales: &linear,
-        zero_points: &input.zero_points,
-        global: input.global.map(Divisor::to_multiplier),
-    };
-    let mut values = reference::dequantize(input.format, matrix)?;
     let recipe = |rounding, calibrated| Recipe { rounding, calibrated, ..Recipe::default() };
-    if contract.gemm1_input.quantize == Some(QuantizeAt::Expert) {
-        let gemm1 = recipe(contract.gemm1_input.rounding, case.config.gemm1);
-        let format = contract.gemm1_input.formats[0];
-        values = reference::quantize_dequantize(&values, input.cols, format, gemm1)?;
-    }
+    // Where experts quantise, it is by the quantiser that prepare has elsewhere: the operands are those
+    // that GEMM1 reads.
+    let InputContract { quantize: by, formats, rounding, multiple, layout, .. } = contract.gemm1_input;
+    let inside = match (by, formats) {
+        (Some(QuantizeAt::Expert), [format, ..]) if format.block.is_some() => {
+            let recipe = recipe(rounding, case.config.gemm1);
+            Some(quantize(case.tokens, format, recipe, &ROW_MAJOR, multiple)?)
+        }
+        _ => None,
+    };
+    let (operand, layout) = match &inside {
+        Some(inside) => (inside, Known::Is(InputLayout::same(&ROW_MAJOR))),
+        None => (input, layout),
+    };
+    let linear = linear_scales(layout, operand)?;
+    let matrix = Matrix {
+        rows: operand.rows,
+        cols: operand.cols,
+        payload: &operand.payload,
+        scales: &linear,
+        zero_points: &operand.zero_points,
+        global: operand.global.map(Divisor::to_multiplier),
+    };
+    let values = reference::dequantize(operand.format, matrix)?;
     let logical: Vec<f64> =
-        values.chunks(input.cols.max(1)).flat_map(|row| &row[..hidden]).copied().collect();
+        values.chunks(operand.cols.max(1)).flat_map(|row| &row[..hidden]).copied().collect();
     // Of several formats the caller's type decides, for both GEMMs.
     let gemm2 = contract.gemm2_input.as_ref().map(|gemm2| {
         let format = gemm2.formats.iter().find(|format| **format == input.format);

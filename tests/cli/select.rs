@@ -53,14 +53,14 @@ fn where_nothing_fits_all_reasons_are_said() {
     assert!(said.contains("no int8 backend fits\n\nrefused\n  TRITON   TritonExperts  "), "{said}");
     assert!(said.contains("  does not run on sm_70\n"), "{said}");
 
-    let output = Desk::new().run("select --oracle int8 --device sm_70 --engine native --json");
+    let output = Desk::new().run("select --oracle w4a8 --device sm_70 --engine native --json");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         answer,
         json!({
-            "oracle": "int8", "row": null, "vllm": null, "experts": null,
-            "error": "no int8 backend fits, and none was tried", "rejected": [],
+            "oracle": "w4a8", "row": null, "vllm": null, "experts": null,
+            "error": "no w4a8 backend fits, and none was tried", "rejected": [],
         })
     );
 }

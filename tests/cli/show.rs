@@ -53,6 +53,6 @@ fn classes_say_what_they_ask_for_offer_and_refuse() {
             refuses with gelu, gelu_tanh, relu2, swigluoai, swiglustep, situ, silu_no_mul, gelu_no_mul, gelu_tanh_no_mul, relu2_no_mul: does not have the activation function in this mode
             refuses with swigluoai_uninterleave, without alpha: does not honour the parameters of the function with this scheme
         rdna3_int4
-          Rdna3WNA16Experts: on no device; no all-to-all
+          Rdna3WNA16Experts: on gfx1100; with vllm_rocm; no all-to-all
             offers plain"#]].assert_eq(&classes(&rows));
 }

@@ -50,7 +50,6 @@ impl Checker<'_> {
             grouping: transport.grouping,
             devices: devices.flatten(),
             hidden_sizes: transport.hidden_sizes.clone().unwrap_or_default(),
-            refuses: transport.refuses.clone().unwrap_or_default(),
             facts: facts(transport.facts.as_ref()),
             carries,
         })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::words::{ActivationFormat, All2all, Device, GroupingWord, Incompatible, QuantizeAt, ScaleSource};
+use super::words::{ActivationFormat, All2all, Device, GroupingWord, QuantizeAt, ScaleSource};
 use super::{Backend, Fact, Format, Grouping, Input, Known, Layout, Scales};
 
 /// A way for tokens from rank to rank.
@@ -18,8 +18,6 @@ pub struct Transport {
     pub devices: Option<Vec<Device>>,
     /// The only hidden sizes that it takes; empty for all.
     pub hidden_sizes: Vec<usize>,
-    /// What it does not work with.
-    pub refuses: Vec<Incompatible>,
     /// Where facts were seen.
     pub facts: Vec<Fact>,
     /// What travels.
@@ -91,10 +89,6 @@ impl Transport {
         }
         let Carries::Payloads(payloads) = &self.carries else { return (Delivery::Local, 1) };
         let input = &row.gemm1;
-        let by_experts = input.quantize == Some(QuantizeAt::Expert);
-        if by_experts && self.refuses.contains(&Incompatible::QuantizeByExperts) {
-            return refused("lets no experts quantise".to_owned());
-        }
         let taken = payloads.iter().find_map(|payload| Some((payload.delivery(input)?, payload)));
         match taken {
             Some((delivery, payload)) => (delivery, payload.hidden_multiple),

@@ -116,13 +116,6 @@ words! {
 }
 
 words! {
-    /// What a transport does not work with.
-    Incompatible, "something that a transport refuses" {
-        QuantizeByExperts = "quantize_by_experts",
-    }
-}
-
-words! {
     /// How far a transport carries tokens.
     Scope, "a scope of a transport" {
         Local = "local",

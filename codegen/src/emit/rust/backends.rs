@@ -31,7 +31,7 @@ fn one(row: &Backend, table: &Table) -> Module {
     let ty = type_ident(&row.name);
     let type_doc = format!(" `[backend.{}]`: {}.", row.name, summary(row));
     let reads = reads(row, table);
-    let (honours, config) = (honours(row), config(row));
+    let (honours, config, gate_up) = (honours(row), config(row), gate_up(row));
     let contract = contract(row, table);
     let tests = tests(row);
     let items = quote! {
@@ -41,6 +41,7 @@ fn one(row: &Backend, table: &Table) -> Module {
 
         row!(#ty #(, #reads)*);
         #honours
+        #gate_up
         #config
         #contract
         #tests
@@ -258,15 +259,30 @@ fn known<T>(known: &Known<T>, is: impl Fn(&T) -> TokenStream) -> TokenStream {
     }
 }
 
+fn gate_up(row: &Backend) -> TokenStream {
+    let mut orders: Vec<(&str, Vec<_>)> = Vec::new();
+    for (function, order) in &row.weight.gate_up {
+        let function = variant(*function);
+        match orders.iter_mut().find(|(name, _)| *name == order.name) {
+            Some((_, functions)) => functions.push(function),
+            None => orders.push((&order.name, vec![function])),
+        }
+    }
+    if orders.is_empty() {
+        return TokenStream::new();
+    }
+    let orders = orders.into_iter().map(|(name, functions)| {
+        let order = order_ident(name);
+        quote!(layouts::#order[#(#functions),*])
+    });
+    quote!(gate_up!(#(#orders),*);)
+}
+
 fn weight(weight: &Weight) -> TokenStream {
     let own_format = format(&weight.format);
     let payload = known(&weight.payload, |payload| {
         let name = payload_ident(&payload.name);
         quote!(&layouts::#name)
-    });
-    let gate_up = weight.gate_up.iter().map(|(function, order)| {
-        let (function, order) = (variant(*function), order_ident(&order.name));
-        quote!((Function::#function, &layouts::#order))
     });
     let pad = weight.pad.map(|pad| {
         let (hidden, gated, plain) = (count(pad.hidden), count(pad.gated), count(pad.plain));
@@ -291,7 +307,7 @@ fn weight(weight: &Weight) -> TokenStream {
     let said = vec![
         some("requantize_from", weight.requantize_from.as_deref().map(format)),
         some("scale", weight.scale.as_ref().map(weight_scale)),
-        (!weight.gate_up.is_empty()).then(|| ("gate_up", quote!(&[#(#gate_up),*]))),
+        (!weight.gate_up.is_empty()).then(|| ("gate_up", quote!(GATE_UP))),
         some("down", down),
         some("pad", pad),
         some("bias", bias),

@@ -52,7 +52,7 @@ fn one(oracle: &Oracle, table: &Table) -> Module {
         pub static ORACLE: Oracle =
             Oracle { family: #family, orders: &[#(#orders),*], dropped: super::DROPPED };
     };
-    let function = imports(quote!(::scalewright::backend), &["Activation as Function"], &items);
+    let function = imports(quote!(::scalewright::row), &["functions"], &items);
     let names =
         ["Engine", "Member", "NoSelection", "Oracle", "Order", "Reorder", "Request", "Selection", "evaluate"];
     let names: Vec<_> = names.into_iter().chain(select::NAMES).collect();

@@ -6,7 +6,7 @@ use quote::quote;
 use super::{Module, count, ident, static_ident, variant};
 use crate::model::Table;
 use crate::model::select::{Experts, ExpertsList, Range, Refusal, Requires, When};
-use crate::model::words::{Device, DeviceReason, Need, Switch, Word};
+use crate::model::words::{Activation, Device, DeviceReason, Need, Switch, Word};
 
 /// What modules that hold such data import.
 pub(super) const NAMES: [&str; 22] = [
@@ -99,7 +99,7 @@ pub(super) fn experts(table: &Table) -> Module {
         })
     });
     let items = quote!(#(#lists)*);
-    let function = super::imports(quote!(::scalewright::backend), &["Activation as Function"], &items);
+    let function = super::imports(quote!(::scalewright::row), &["functions"], &items);
     let names = super::imports(quote!(::scalewright::oracle), &NAMES, &items);
     let siblings = super::imports(quote!(super), &["device_groups", "settings"], &items);
     let items = quote!(#function #names #siblings #items);
@@ -154,6 +154,13 @@ fn some_listed<W: Word>(key: &'static str, ty: &str, list: Option<&Vec<W>>) -> S
 fn strings(key: &'static str, list: &[impl AsRef<str>]) -> Said {
     let list: Vec<_> = list.iter().map(AsRef::as_ref).collect();
     (!list.is_empty()).then(|| (key, quote!(&[#(#list),*])))
+}
+
+fn functions(list: Option<&Vec<Activation>>) -> Said {
+    list.map(|list| {
+        let list = list.iter().map(|function| variant(*function));
+        ("activations", quote!(functions![#(#list),*]))
+    })
 }
 
 fn some_strings(key: &'static str, list: Option<&Vec<String>>) -> Said {
@@ -221,7 +228,7 @@ pub(super) fn when(when: &When, table: &Table) -> TokenStream {
     });
     let said = vec![
         when.devices.as_ref().map(|list| ("devices", device_list(list, table))),
-        some_listed("activations", "Function", when.activations.as_ref()),
+        functions(when.activations.as_ref()),
         some_strings("schemes", when.schemes.as_ref()),
         some_listed("routing", "RoutingMethod", when.routing.as_ref()),
         some_listed("all2all", "All2all", when.all2all.as_ref()),
@@ -266,7 +273,7 @@ fn requires(requires: &Requires, table: &Table) -> TokenStream {
         requires.device_reason.map(|DeviceReason::AiterOff| ("needs_aiter", quote!(Aiter::Off))),
         strings("libraries", &names(&requires.libraries)),
         switched("settings", &requires.settings),
-        some_listed("activations", "Function", requires.activations.as_ref()),
+        functions(requires.activations.as_ref()),
         some_listed("routing", "RoutingMethod", requires.routing.as_ref()),
         some_listed("router_dtype", "TokenType", requires.router_dtype.as_ref()),
         one("activation_format", "ActivationFormat", requires.activation_format),
